@@ -182,10 +182,13 @@ def _members(thing: type) -> list[str]:
 
 
 def _commands_page() -> str:
-    from fed_ucbvi.command_line import COMMANDS
+    from fed_ucbvi.command_line import all_commands
 
     lines = ["# Commands", "", "What `fed-ucbvi COMMAND --help` says, for every command.", ""]
-    names = [""] + [command.name for command in COMMANDS]
+    names = [""]
+    for command in all_commands():
+        names.append(command.name)
+        names += [f"{command.name} {part.name}" for part in command.subcommands]
     for name in names:
         title = f"fed-ucbvi {name}".rstrip()
         lines += [f"## {title}", "", "```text", _help(*name.split()), "```", ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ from typer.main import get_command
 from commands import PROGRAM, SMALL, Terminal, call, executed
 from fed_ucbvi import AlgorithmSpec, FedUCBVI, InputError, ProblemSpec, Run, RunOptions, run, synthetic
 from fed_ucbvi.algorithms import ALGORITHMS
-from fed_ucbvi.command_line import COMMANDS, FEDERATIONS, FIRST, PAPER, RUNS, app
+from fed_ucbvi.command_line import COMMANDS, FIRST, all_commands, app, main
+from fed_ucbvi.command_line.commands import GROUP, HEADINGS, Command
 from fed_ucbvi.command_line.flags import FlagTable, flags_of, read_fields, written
 from fed_ucbvi.command_line.options import Output, arguments_of
+from fed_ucbvi.command_line.program import Program
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.environments import ENVIRONMENTS
@@ -41,44 +45,137 @@ from network import federate, make_nodes
 pytestmark = pytest.mark.slow
 
 
+EVERY_COMMAND = all_commands()
+SUBCOMMANDS = [(one.name, part) for one in EVERY_COMMAND for part in one.subcommands]
+EXAMPLES = [example for one in EVERY_COMMAND for example in one.examples]
+EXAMPLES += [example for _, part in SUBCOMMANDS for example in part.examples]
+
+
 @pytest.mark.full
-def test_every_command_has_examples_that_it_would_take() -> None:
-    for command in COMMANDS:
-        text = " ".join(call(*command.name.split(), "--help").stdout.split())
-        assert command.examples
-        for example in command.examples:
-            assert f"{example} ".startswith(f"{command.name} ")
-            assert f"fed-ucbvi {example}" in text
-            result = call(*shlex.split(example), "--help")  # what is no option of the command is refused before help
-            assert result.exit_code == 0, result.output
+@pytest.mark.parametrize("example", [*EXAMPLES, *FIRST])
+def test_every_example_is_a_command_line_that_is_accepted(example: str) -> None:
+    result = call(*shlex.split(example), "--help")  # unknown options are refused before the help is printed
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", EVERY_COMMAND, ids=lambda command: str(command.name))
+def test_the_help_of_every_command_ends_with_its_examples(command: Command) -> None:
+    text = " ".join(call(command.name, "--help").stdout.split())
+    assert command.examples
+    for example in command.examples:
+        assert example.split()[0] == command.name
+        assert f"fed-ucbvi {example}" in text
+
+
+@pytest.mark.parametrize(("group", "part"), SUBCOMMANDS, ids=lambda one: getattr(one, "name", one))
+def test_the_help_of_every_subcommand_ends_with_its_examples(group: str, part: Command) -> None:
+    text = " ".join(call(group, part.name, "--help").stdout.split())
+    for example in part.examples:
+        assert f"fed-ucbvi {example}" in text
+
+
+@pytest.mark.parametrize(
+    "command", [*EVERY_COMMAND, *(part for _, part in SUBCOMMANDS)], ids=lambda command: str(command.name)
+)
+def test_the_summary_of_every_command_is_the_first_paragraph_of_its_help(command: Command) -> None:
+    documentation = inspect.cleandoc(command.load().__doc__ or "")
+    assert documentation.partition("\n\n")[0].replace("\n", " ") == command.summary
 
 
 def test_the_help_of_the_program_lists_every_command_under_its_heading() -> None:
     text = call("--help").stdout
-    boxes = {heading: text.partition(f" {heading} ")[2].partition("╰")[0] for heading in (RUNS, PAPER, FEDERATIONS)}
-    for command in COMMANDS:
-        if not command.group:
-            assert f"│ {command.name} " in boxes[command.heading]
+    boxes = {heading: text.partition(f" {heading} ")[2].partition("╰")[0] for heading in HEADINGS}
+    for command in EVERY_COMMAND:
+        assert f"│ {command.name} " in boxes[command.heading]
 
 
-def test_a_command_whose_extra_is_missing_names_it_when_it_is_called_and_still_has_help() -> None:
-    code = "import sys; sys.modules['grpc'] = None; from fed_ucbvi.command_line import main; main()"
-    called = executed(code, "join", "127.0.0.1:1", "--insecure", "--name", "a", "--env", "synthetic")
-    assert called.returncode == 2
-    assert "pip install 'fed-ucbvi[network]'" in called.stderr
-    assert executed(code, "join", "--help").returncode == 0
-
-
-def test_the_program_and_the_parts_of_a_command_have_examples_too() -> None:
+def test_the_help_of_the_program_ends_with_examples() -> None:
     text = " ".join(call("--help").stdout.split())
     for example in FIRST:
         assert f"fed-ucbvi {example}" in text
-        assert call(*shlex.split(example), "--help").exit_code == 0
-    assert "Exit codes: 0: " in text
-    assert "--install-completion" in text
-    for part in ("request", "sign"):
-        text = " ".join(call("certs", part, "--help").stdout.split())
-        assert f"Examples: fed-ucbvi certs {part}" in text
+
+
+def test_the_help_of_the_program_lists_exit_codes() -> None:
+    assert "Exit codes: 0: " in " ".join(call("--help").stdout.split())
+
+
+class TestMissingExtra:
+    """A command whose package is not installed: an import of ``grpc`` fails, as it does without the extra."""
+
+    CODE = "import sys; sys.modules['grpc'] = None; from fed_ucbvi.command_line import main; main()"
+
+    def test_the_extra_is_named_when_the_command_is_called(self) -> None:
+        called = executed(self.CODE, "join", "127.0.0.1:1", "--insecure", "--name", "a", "--env", "synthetic")
+        assert called.returncode == 2
+        assert "pip install 'fed-ucbvi[network]'" in called.stderr
+
+    def test_the_help_of_the_command_is_shown(self) -> None:
+        assert executed(self.CODE, "join", "--help").returncode == 0
+
+
+MINE = Command(
+    name="mine",
+    summary="Print a number.",
+    module="own_commands",
+    function="mine",
+    heading="Mine",
+    examples=("mine --number 3",),
+)
+OWN_COMMANDS = """
+from fed_ucbvi.command_line.options import JSON, option
+from fed_ucbvi.command_line.outputs import print_result
+
+
+def mine(number: int = option(1, "N", "A number."), as_json: bool = JSON) -> None:
+    print_result(as_json, {"number": number}, str(number))
+"""
+
+
+def register(monkeypatch: pytest.MonkeyPatch, entry: EntryPoint) -> None:
+    """Register a command as an installed package does, in place of all others, and call it."""
+    for module in ("fed_ucbvi.command_line", "fed_ucbvi.core.plugins"):
+        monkeypatch.setattr(f"{module}.registered", lambda group: {entry.name: entry})
+    monkeypatch.setattr("sys.argv", ["fed-ucbvi", entry.name, "--json"])
+    monkeypatch.setattr(Program, "ends_process", False)
+
+
+class TestCommandOfAnotherPackage:
+    """A command that an installed package registers as an entry point."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "own_commands.py").write_text(OWN_COMMANDS)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        register(monkeypatch, EntryPoint("mine", f"{__name__}:MINE", GROUP))
+
+    def test_it_is_listed_after_the_commands_of_the_core(self) -> None:
+        assert all_commands() == [*COMMANDS, MINE]
+
+    def test_it_runs_as_a_command_of_the_program(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit, match="0"):
+            main()
+        assert json.loads(capsys.readouterr().out) == {"number": 1}
+
+
+class TestCommandThatCannotBeLoaded:
+    """A command of a package whose module is missing."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        register(monkeypatch, EntryPoint("broken", "no_such_module:COMMAND", GROUP))
+
+    def test_it_is_left_out_of_the_list(self) -> None:
+        assert all_commands() == [*COMMANDS]
+
+    def test_the_list_warns_of_it(self, capsys: pytest.CaptureFixture[str]) -> None:
+        all_commands()
+        assert "warning: 'broken' is registered as no_such_module:COMMAND" in capsys.readouterr().err
+
+    def test_calling_it_names_the_missing_module(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        assert "No module named 'no_such_module'" in capsys.readouterr().err
 
 
 @pytest.mark.full
@@ -88,7 +185,7 @@ def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.Monke
     Path("log.csv").write_text("episode,step,state,action,reward,next_state\n0,0,2,1,0.5,3\n")
     Path("sweep.toml").write_text(f'name = "small"\n[[grid]]\n{grid}')
     assert call("sweep", "sweep.toml", "--out", "sweep").exit_code == 0
-    examples = {command.name: command.examples for command in COMMANDS}
+    examples = {command.name: command.examples for command in EVERY_COMMAND}
     for command in ("run", "resume", "counts", "show", "plan", "inspect", "environments", "algorithms"):
         for example in examples[command]:
             again = ["--overwrite"] if command == "resume" else []

@@ -204,7 +204,9 @@ class Environment:
         said = self.good("--version")
         if said.strip() != f"fed-ucbvi {version}":
             raise BadWheelError(f"--version says {said!r}, the wheel {version}")
-        names = "from fed_ucbvi.command_line import COMMANDS; print('\\n'.join(one.name for one in COMMANDS))"
+        names = (
+            "from fed_ucbvi.command_line import all_commands; print('\\n'.join(one.name for one in all_commands()))"
+        )
         for name in ("", *self._call("python", "-c", names).stdout.splitlines()):
             if "Usage" not in self.good(*name.split(), "--help"):
                 raise BadWheelError(f"{name} --help gives no usage")

@@ -18,8 +18,8 @@ WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload(
     [
         "fed_ucbvi.command_line.program",
-        "fed_ucbvi.command_line.federation",
-        "fed_ucbvi.command_line.nodes",
+        "fed_ucbvi.network.commands.serving",
+        "fed_ucbvi.network.commands.joining",
         "fed_ucbvi.network.server",
         "fed_ucbvi.network.client",
         "fed_ucbvi.engine.simulation",

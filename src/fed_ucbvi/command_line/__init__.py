@@ -1,60 +1,28 @@
-"""The command line, ``fed-ucbvi``: a table of all commands, and the program made from it.
+"""The command line, ``fed-ucbvi``: a table of the core's commands, and the program made from all commands.
 
-A command's module is imported when the command runs or shows its help; its function imports what it needs.
+Other commands attach by entry points, those of the paper and of federations as well as those of other packages.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from fed_ucbvi.command_line.commands import GROUP, HEADINGS, RUNS, Command
 from fed_ucbvi.command_line.options import command
-from fed_ucbvi.command_line.program import EXIT_CODES, Program
+from fed_ucbvi.command_line.program import EXIT_CODES, Program, fail, say
+from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.plugins import Registry, registered
 from fed_ucbvi.core.version import PROGRAM, __version__
-
-RUNS = "Runs"
-PAPER = "The paper"
-FEDERATIONS = "Federations"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """One row of the table of commands.
-
-    Args:
-        name: the words after ``fed-ucbvi``. A name of two words is a subcommand of the command before it.
-        module: the module that defines the command.
-        function: the function in it, whose docstring is the help and whose parameters are the options.
-        heading: the heading in the help of the program.
-        examples: command lines without ``fed-ucbvi``, for the end of the command's help.
-    """
-
-    name: str
-    module: str
-    function: str
-    heading: str
-    examples: tuple[str, ...]
-
-    @property
-    def group(self) -> str:
-        """Name of the command that this is a subcommand of; empty for a command."""
-        return self.name.rpartition(" ")[0]
-
-    def load(self) -> Callable[..., None]:
-        """Import the module and return the function."""
-        module = import_module(self.module)
-        function: Callable[..., None] = getattr(module, self.function)
-        return function
-
 
 COMMANDS = (
     Command(
         name="run",
+        summary="Run a federated algorithm and print its regret and communication.",
         module="fed_ucbvi.command_line.running",
         function="run",
         heading=RUNS,
@@ -66,6 +34,7 @@ COMMANDS = (
     ),
     Command(
         name="resume",
+        summary="Resume an interrupted run; the result equals that of a run that was never interrupted.",
         module="fed_ucbvi.command_line.running",
         function="resume",
         heading=RUNS,
@@ -76,6 +45,7 @@ COMMANDS = (
     ),
     Command(
         name="counts",
+        summary="Write what the agents of a run have counted, or what a log holds, to a file for --warm-start.",
         module="fed_ucbvi.command_line.running",
         function="counts",
         heading=RUNS,
@@ -86,6 +56,9 @@ COMMANDS = (
     ),
     Command(
         name="show",
+        summary=(
+            "Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."
+        ),
         module="fed_ucbvi.command_line.saved_runs",
         function="show",
         heading=RUNS,
@@ -97,6 +70,9 @@ COMMANDS = (
     ),
     Command(
         name="play",
+        summary=(
+            "Play the policy that a run recommends, and compare what it is paid with what the run says it is worth."
+        ),
         module="fed_ucbvi.command_line.saved_runs",
         function="play",
         heading=RUNS,
@@ -107,6 +83,9 @@ COMMANDS = (
     ),
     Command(
         name="act",
+        summary=(
+            "Print the action of a policy; without --step and --state, one for each line 'h s' of standard input."
+        ),
         module="fed_ucbvi.command_line.saved_runs",
         function="act",
         heading=RUNS,
@@ -117,6 +96,7 @@ COMMANDS = (
     ),
     Command(
         name="sweep",
+        summary="Make every run that FILE describes and DIR does not hold yet.",
         module="fed_ucbvi.command_line.sweeping",
         function="sweep",
         heading=RUNS,
@@ -126,14 +106,8 @@ COMMANDS = (
         ),
     ),
     Command(
-        name="compare",
-        module="fed_ucbvi.paper.commands.comparing",
-        function="compare",
-        heading=RUNS,
-        examples=("compare --seeds 3 --out comparison.md",),
-    ),
-    Command(
         name="advise",
+        summary=("Recommend an algorithm, how it counts visits, and numbers of bins and episodes, with the reasons."),
         module="fed_ucbvi.command_line.advising",
         function="advise",
         heading=RUNS,
@@ -144,6 +118,7 @@ COMMANDS = (
     ),
     Command(
         name="environments",
+        summary="List the environments and their options, which --env-option sets.",
         module="fed_ucbvi.command_line.lists",
         function="environments",
         heading=RUNS,
@@ -154,6 +129,7 @@ COMMANDS = (
     ),
     Command(
         name="algorithms",
+        summary=("List the algorithms, their rows of the paper's Table 1 and their parameters, which --option sets."),
         module="fed_ucbvi.command_line.lists",
         function="algorithms",
         heading=RUNS,
@@ -163,112 +139,8 @@ COMMANDS = (
             "algorithms --json",
         ),
     ),
-    Command(
-        name="bins",
-        module="fed_ucbvi.network.commands.binning",
-        function="bins",
-        heading=RUNS,
-        examples=("bins CartPole-v1 --horizon 200 --bins 6 --out bins.json",),
-    ),
-    Command(
-        name="reproduce",
-        module="fed_ucbvi.paper.commands.reproducing",
-        function="reproduce",
-        heading=PAPER,
-        examples=(
-            "reproduce --out results",
-            "reproduce --quick --out quick",
-        ),
-    ),
-    Command(
-        name="report",
-        module="fed_ucbvi.paper.commands.reporting",
-        function="report",
-        heading=PAPER,
-        examples=("report sweep",),
-    ),
-    Command(
-        name="leaderboard",
-        module="fed_ucbvi.paper.commands.comparing",
-        function="leaderboard",
-        heading=PAPER,
-        examples=(
-            "leaderboard",
-            "leaderboard --algorithm mine:Mine --store my-runs --out my-board",
-            "leaderboard --again --store runs --out board",
-        ),
-    ),
-    Command(
-        name="plan",
-        module="fed_ucbvi.paper.commands.planning",
-        function="plan",
-        heading=PAPER,
-        examples=("plan --env gridworld --eps-p 0.001",),
-    ),
-    Command(
-        name="inspect",
-        module="fed_ucbvi.paper.commands.inspecting",
-        function="inspect",
-        heading=PAPER,
-        examples=("inspect --env riverswim --agents 5 --eps-p 0.1 --plot agents.png",),
-    ),
-    Command(
-        name="federate",
-        module="fed_ucbvi.network.commands.federating",
-        function="federate",
-        heading=FEDERATIONS,
-        examples=(
-            "federate --nodes 4",
-            "federate --nodes 2 --env synthetic --episodes 1000 --out my-run",
-        ),
-    ),
-    Command(
-        name="serve",
-        module="fed_ucbvi.network.commands.serving",
-        function="serve",
-        heading=FEDERATIONS,
-        examples=(
-            "serve --certs certs --listen 0.0.0.0:50051 --env gridworld --agents 4 --out my-run",
-            "serve --certs certs --sizes 8,4,10 --checkpoint kept --metrics 127.0.0.1:9464 --log-format json",
-        ),
-    ),
-    Command(
-        name="join",
-        module="fed_ucbvi.network.commands.joining",
-        function="join",
-        heading=FEDERATIONS,
-        examples=("join hub.example.org:50051 --certs certs --name clinic-a --env gridworld --agents 2",),
-    ),
-    Command(
-        name="policy",
-        module="fed_ucbvi.network.commands.joining",
-        function="policy",
-        heading=FEDERATIONS,
-        examples=("policy hub.example.org:50051 --certs certs --name clinic-a --out policy.json",),
-    ),
-    Command(
-        name="certs",
-        module="fed_ucbvi.network.commands.certifying",
-        function="certs",
-        heading=FEDERATIONS,
-        examples=("certs --out certs --server server --host hub.example.org --node clinic-a --node clinic-b",),
-    ),
-    Command(
-        name="certs request",
-        module="fed_ucbvi.network.commands.certifying",
-        function="request",
-        heading=FEDERATIONS,
-        examples=("certs request clinic-c --out mine",),
-    ),
-    Command(
-        name="certs sign",
-        module="fed_ucbvi.network.commands.certifying",
-        function="sign",
-        heading=FEDERATIONS,
-        examples=("certs sign mine/clinic-c.csr --out certs",),
-    ),
 )
-"""All commands, in the order of help."""
+"""The commands of the core, in the order of help."""
 
 FIRST = ("run --episodes 3000", "run --episodes 3000 --out my-run", "show my-run", "environments")
 """Examples for the help of the program itself."""
@@ -302,28 +174,70 @@ def start(
         typer.echo(context.get_help())
 
 
-def _program(commands: Iterable[Command], make: Callable[[Any], Any] = command) -> typer.Typer:
-    """Return the program with these commands, each made by ``make``; only their modules are imported."""
+def all_commands() -> list[Command]:
+    """The commands of the core, then those of installed packages by heading and name.
+
+    A command that cannot be loaded is left out with a warning.
+    """
+    attached = []
+    for name in registered(GROUP):
+        try:
+            attached.append(attached_command(name))
+        except InputError as error:
+            say(str(error), logging.WARNING)
+    known = {one.name for one in COMMANDS}
+    others = [one for one in attached if one.name not in known]
+    return [*COMMANDS, *sorted(others, key=_place_in_help)]
+
+
+def attached_command(name: str) -> Command:
+    """The command that an installed package registers under a name."""
+    found = Registry({}, GROUP)[name]
+    if not isinstance(found, Command) or found.name != name:
+        raise InputError(f"'{name}' is registered in {GROUP}, but is not a Command of that name.")
+    return found
+
+
+def _place_in_help(one: Command) -> tuple[int, str, str]:
+    known = one.heading in HEADINGS
+    return HEADINGS.index(one.heading) if known else len(HEADINGS), one.heading, one.name
+
+
+def _new_program() -> typer.Typer:
+    """The program without commands."""
     program = typer.Typer(cls=Program, context_settings={"help_option_names": ["-h", "--help"]}, **PLAIN)
     codes = ["Exit codes:"]
     codes += [f"{code}: {meaning}" for code, meaning in EXIT_CODES.items()]
     epilog = "\n\n".join([_paragraphs(FIRST), FURTHER, *codes])
     program.callback(invoke_without_command=True, epilog=epilog)(start)
+    return program
 
-    chosen = list(commands)
-    with_subcommands = {one.group for one in chosen}
-    groups: dict[str, typer.Typer] = {}
-    for one in chosen:
-        made = make(one.load())
+
+def _program(commands: Iterable[Command]) -> typer.Typer:
+    """The program with these commands; only their modules are imported."""
+    program = _new_program()
+    for one in commands:
+        made = command(one.load())
         epilog = _paragraphs(one.examples)
-        if one.group:
-            groups[one.group].command(one.name.removeprefix(f"{one.group} "), epilog=epilog)(made)
-        elif one.name in with_subcommands:
-            groups[one.name] = typer.Typer(**PLAIN)
-            groups[one.name].callback(invoke_without_command=True, epilog=epilog)(made)
-            program.add_typer(groups[one.name], name=one.name, rich_help_panel=one.heading)
+        if one.subcommands:
+            group = typer.Typer(**PLAIN)
+            group.callback(invoke_without_command=True, epilog=epilog)(made)
+            for part in one.subcommands:
+                group.command(part.name, epilog=_paragraphs(part.examples))(command(part.load()))
+            program.add_typer(group, name=one.name, rich_help_panel=one.heading)
         else:
             program.command(one.name, epilog=epilog, rich_help_panel=one.heading)(made)
+    return program
+
+
+def _list_of_commands() -> typer.Typer:
+    """The program for its own help: all commands with their summaries, none of which is imported."""
+    program = _new_program()
+    for one in all_commands():
+
+        def listed() -> None: ...
+
+        program.command(one.name, help=one.summary, rich_help_panel=one.heading)(listed)
     return program
 
 
@@ -331,19 +245,19 @@ def __getattr__(name: str) -> Any:
     """``app``: the program with all commands, made on first use."""
     if name != "app":
         raise AttributeError(name)
-    app = _program(COMMANDS)
+    app = _program(all_commands())
     globals()["app"] = app
     return app
 
 
-def _without_options(function: Callable[..., None]) -> Callable[[], None]:
-    """A function with the same name and docstring, but without options, for the list of commands."""
-
-    def listed() -> None: ...
-
-    listed.__name__ = function.__name__
-    listed.__doc__ = function.__doc__
-    return listed
+def _requested(name: str) -> Sequence[Command]:
+    """The command with this name alone, or all commands if there is none."""
+    for one in COMMANDS:
+        if one.name == name:
+            return [one]
+    if name in registered(GROUP):
+        return [attached_command(name)]
+    return all_commands()
 
 
 def main() -> None:
@@ -351,8 +265,10 @@ def main() -> None:
     Program.ends_process = True
     first = "".join(sys.argv[1:2])
     if first in ("--help", "-h", "--version"):
-        program = _program(COMMANDS, _without_options)
+        program = _list_of_commands()
     else:
-        requested = [one for one in COMMANDS if first in (one.name, one.group)]
-        program = _program(requested or COMMANDS)
+        try:
+            program = _program(_requested(first))
+        except InputError as error:
+            fail(str(error))
     program(prog_name=PROGRAM)

@@ -10,10 +10,10 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -27,12 +27,9 @@ from fed_ucbvi.results.round_record import INCUMBENT
 from fed_ucbvi.specifications.run import RunOptions
 
 if TYPE_CHECKING:
-    from fed_ucbvi.network.dashboard.state import LiveState
     from fed_ucbvi.results.run import Run
     from fed_ucbvi.results.run_data import RunData
     from fed_ucbvi.trackers import Tracker
-
-StateT = TypeVar("StateT", bound="LiveState")
 
 
 def check_out(folder: Path, *, overwrite: bool, kind: str) -> None:
@@ -313,23 +310,6 @@ def others_on_standard_error() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-@contextmanager
-def live_page(
-    output: Output, make: Callable[[], StateT], metrics: Callable[[], bytes] | None = None
-) -> Iterator[StateT | None]:
-    """Serve the page of a state until the block ends, and say where; if none is wanted, the state is not made."""
-    if output.dashboard is None:
-        yield None
-        return
-    from fed_ucbvi.network.dashboard.server import PageServer, check_local
-
-    check_local(output.dashboard)
-    state = make()
-    with PageServer(state, output.dashboard, metrics) as page:
-        say(f"page: {page.url}")
-        yield state
 
 
 @contextmanager

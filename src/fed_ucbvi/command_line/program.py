@@ -161,18 +161,18 @@ class Program(TyperGroup):
             say("interrupted")
             sys.exit(INTERRUPTED)
         except InputError as error:
-            _fail(str(error))
+            fail(str(error))
         except OSError as error:
             about = f"{error.filename}: " if error.filename else ""
-            _fail(f"{about}{error.strerror or error}.")
+            fail(f"{about}{error.strerror or error}.")
         except MemoryError as error:
-            _fail(f"there is not enough memory for this ({error}). Use a smaller problem.")
+            fail(f"there is not enough memory for this ({error}). Use a smaller problem.")
         except Exception as error:
             if not hasattr(error, "format_message"):  # which class Typer raises depends on its version
                 raise
             context = getattr(error, "ctx", None)
             where = f" See '{context.command_path} --help'." if context else ""
-            _fail(f"{error.format_message().rstrip('.')}.{where}")
+            fail(f"{error.format_message().rstrip('.')}.{where}")
         sys.exit(code if isinstance(code, int) else 0)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -189,7 +189,8 @@ class Program(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
-def _fail(message: str) -> NoReturn:
+def fail(message: str) -> NoReturn:
+    """End with a message about bad input."""
     say(message, logging.ERROR)
     sys.exit(BAD_INPUT)
 

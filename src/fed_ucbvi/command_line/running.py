@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ import fed_ucbvi
 from fed_ucbvi.command_line import outputs
 from fed_ucbvi.command_line.flags import OUTPUT, PROBLEM, low_and_high
 from fed_ucbvi.command_line.options import CODE, JSON, Output, argument, fields, load_code, option
-from fed_ucbvi.command_line.outputs import check_kept, finish, finish_trackers, live_page, print_result, tracking
+from fed_ucbvi.command_line.outputs import check_kept, finish, finish_trackers, print_result, tracking
+from fed_ucbvi.command_line.pages import page_of_run
 from fed_ucbvi.command_line.program import interruptible
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import MANIFEST, read_manifest
-from fed_ucbvi.core.plugins import is_attribute, load_attribute
+from fed_ucbvi.core.plugins import Registry, is_attribute, load_attribute
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.specifications.algorithm import AlgorithmSpec
 from fed_ucbvi.specifications.fields import check_field
@@ -23,27 +25,13 @@ from fed_ucbvi.specifications.problem import ProblemSpec
 from fed_ucbvi.specifications.run import RunOptions
 
 if TYPE_CHECKING:
-    from fed_ucbvi.algorithms.base import Algorithm
     from fed_ucbvi.algorithms.count_table import CountTable
-    from fed_ucbvi.engine.live import LiveFederation
-    from fed_ucbvi.network.dashboard.state import LiveState
-    from fed_ucbvi.problem.federation import Federation
     from fed_ucbvi.results.policy import PolicyLike
 
 LOGS = "Logs"
+COUNT_READERS = "fed_ucbvi.count_readers"
 TABLES = "environment agents eps_p env_seed environment_options"
 """The fields of a problem whose tables are known."""
-
-
-def _page_of_run(
-    output: Output, algorithm: Algorithm[Any, Any], federation: Federation | LiveFederation, **settings: Any
-) -> AbstractContextManager[LiveState | None]:
-    def make() -> LiveState:
-        from fed_ucbvi.network.dashboard.state import LiveState, Subject
-
-        return LiveState(Subject.of_run(algorithm, federation, **settings))
-
-    return live_page(output, make)
 
 
 def run(
@@ -68,7 +56,7 @@ def run(
         interruptible() as interruption,
         outputs.plain_warnings(),
         tracking(output) as trackers,
-        _page_of_run(output, made, federation, seed=options.seed, driver=options.driver) as page,
+        page_of_run(output, made, federation, seed=options.seed, driver=options.driver) as page,
     ):
         listeners = CallbackList(*trackers, page)
         try:
@@ -129,8 +117,8 @@ def resume(
         planned = None if episodes is None else check_field(RunOptions, "episodes", episodes)
         store, simulation = open_checkpoint(folder, planned)
         assert simulation.known is not None, "live runs are continued in Python"
-        page_of_run = _page_of_run(output, simulation.requested, simulation.known)
-        with closing(simulation), store, page_of_run as page:
+        shown = page_of_run(output, simulation.requested, simulation.known)
+        with closing(simulation), store, shown as page:
             if page is not None:
                 page.take_earlier(simulation)
             try:
@@ -231,11 +219,15 @@ def incumbent_at(name: str) -> PolicyLike:
 
 
 def counts_at(path: Path) -> CountTable:
-    """The counts in a file or in any kind of checkpoint."""
-    from fed_ucbvi.engine.checkpoint import FORMAT
+    """The counts in a file or in any kind of checkpoint.
 
-    if not (path / MANIFEST).is_file() or read_manifest(path)["format"] == FORMAT:
-        return fed_ucbvi.load_counts(path)
-    from fed_ucbvi.network.server_checkpoint import counts_in
-
-    return counts_in(path)
+    Readers of the checkpoints of other packages are entry points of the group :data:`COUNT_READERS`, by the format
+    that the manifest names.
+    """
+    if (path / MANIFEST).is_file():
+        format_name = str(read_manifest(path)["format"])
+        readers = Registry({}, COUNT_READERS)
+        if format_name in readers:
+            read: Callable[[Path], CountTable] = readers[format_name]
+            return read(path)
+    return fed_ucbvi.load_counts(path)

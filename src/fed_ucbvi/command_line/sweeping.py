@@ -13,7 +13,8 @@ import typer
 import fed_ucbvi
 from fed_ucbvi.command_line import outputs
 from fed_ucbvi.command_line.options import CODE, JOBS, Output, argument, fields, option
-from fed_ucbvi.command_line.outputs import live_page, print_table, warn
+from fed_ucbvi.command_line.outputs import print_table, warn
+from fed_ucbvi.command_line.pages import page_of_sweep
 from fed_ucbvi.command_line.program import FAILED, INTERRUPTED, interruptible
 from fed_ucbvi.core.errors import printable
 
@@ -36,8 +37,6 @@ def sweep(
 
     Runs that fail are recorded and do not stop the others; the exit code is then 1. Ctrl-C keeps what is finished.
     """
-    from fed_ucbvi.network.dashboard.sweep import SweepPage
-
     described = fed_ucbvi.Sweep.from_toml(file, code=code or ())
 
     def stopped(outcome: SweepOutcome) -> str:
@@ -45,7 +44,7 @@ def sweep(
         where = f"{shlex.quote(str(file))} --out {shlex.quote(str(out))}"
         return f"finished runs are kept. Resume with: fed-ucbvi sweep {where} --resume"
 
-    with live_page(output, lambda: SweepPage(described, out)) as page:
+    with page_of_sweep(output, described, out) as page:
         with making_runs(stopped) as show:
 
             def report(done: int, total: int, failed: int) -> None:

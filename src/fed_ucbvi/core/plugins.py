@@ -161,3 +161,16 @@ class Registry(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def find_registered(group: str, name: str, what: str) -> Any:
+    """Load what an installed package registers in a group under a name; ``what`` describes it in the error.
+
+    >>> find_registered("fed_ucbvi.none", "mine", "table of mine")
+    Traceback (most recent call last):
+    fed_ucbvi.core.errors.InputError: no installed package has the table of mine (entry point mine of fed_ucbvi.none).
+    """
+    registry = Registry({}, group)
+    if name not in registry:
+        raise InputError(f"no installed package has the {what} (entry point {name} of {group}).")
+    return registry[name]

@@ -10,7 +10,6 @@ import typer
 from fed_ucbvi.command_line.options import JSON, argument, option
 from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.core.errors import InputError, check_number
-from fed_ucbvi.network import check_packages
 
 DAYS = option(365.0, "N", "How long they are valid.")
 MAX_DAYS = 36_525
@@ -30,7 +29,6 @@ def certs(
 
     Where every party is to make its own key, use the commands below.
     """
-    check_packages()
     if context.invoked_subcommand is not None:
         if out is not None or server or host or node:
             raise InputError(f"put options behind 'certs {context.invoked_subcommand}', not before it.")
@@ -55,7 +53,6 @@ def request(
     as_json: bool = JSON,
 ) -> None:
     """Make a key, which stays here, and a request to be signed by those who hold the authority."""
-    check_packages()
     from fed_ucbvi.network.certificates import read_request, write_request
 
     written = write_request(out, name)
@@ -71,7 +68,6 @@ def sign(
     as_json: bool = JSON,
 ) -> None:
     """Sign a request; compare the fingerprint with its sender's. The first call makes the authority too."""
-    check_packages()
     from fed_ucbvi.network.certificates import read_request, sign_request
 
     if host and not server:

@@ -15,7 +15,6 @@ from fed_ucbvi.command_line.running import TABLES
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.memory import check_memory
-from fed_ucbvi.network import check_packages
 from fed_ucbvi.network.commands.flags import NETWORK, RULE_FLAGS
 from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.specifications.algorithm import AlgorithmSpec
@@ -53,7 +52,6 @@ def federate(
     ),
 ) -> None:
     """Start a server and nodes on this machine, with certificates made for the occasion, and show the run."""
-    check_packages()
     write_log(output.log_format, logging.WARNING)
     import tempfile
 

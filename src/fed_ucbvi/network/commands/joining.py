@@ -12,7 +12,6 @@ from fed_ucbvi.command_line.options import JSON, LiveOptions, Output, fields, op
 from fed_ucbvi.command_line.outputs import print_result
 from fed_ucbvi.command_line.program import INTERRUPTED, interruptible, say, write_log
 from fed_ucbvi.core.errors import InputError, check_integer, check_number
-from fed_ucbvi.network import check_packages
 from fed_ucbvi.network.commands.flags import NETWORK, TERM_FLAGS
 from fed_ucbvi.network.commands.options import SERVER, ConnectionOptions, live_source
 from fed_ucbvi.network.node_terms import NodeTerms
@@ -67,7 +66,6 @@ def join(
     ),
 ) -> None:
     """Join a federation with one or more agents and take part until the run is over."""
-    check_packages()
     import asyncio
     import logging
     from contextlib import closing
@@ -146,7 +144,6 @@ def policy(
     as_json: bool = JSON,
 ) -> None:
     """Ask the server of a federation for the policy that it recommended last; the run is not disturbed."""
-    check_packages()
     import asyncio
 
     from fed_ucbvi.network.certificates import check_name

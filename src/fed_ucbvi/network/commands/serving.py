@@ -12,7 +12,6 @@ from fed_ucbvi.command_line.options import Output, fields, option
 from fed_ucbvi.command_line.outputs import (
     check_kept,
     finish_trackers,
-    live_page,
     plain_warnings,
     tracking,
     warn,
@@ -21,7 +20,6 @@ from fed_ucbvi.command_line.program import interruptible, write_log
 from fed_ucbvi.command_line.running import TABLES, counts_at, incumbent_at
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.files import new_file
-from fed_ucbvi.network import check_packages
 from fed_ucbvi.network.commands.flags import NETWORK, RULE_FLAGS
 from fed_ucbvi.network.commands.options import ConnectionOptions, check_certificates
 from fed_ucbvi.network.commands.outputs import finish_federation, show_federation
@@ -78,12 +76,10 @@ def serve(
     On the --checkpoint of an earlier server the run is resumed. --episodes may then be larger than before, for
     algorithms that allow it.
     """
-    check_packages()
     import asyncio
 
     write_log(output.log_format, logging.WARNING if output.quiet else logging.INFO)
     from fed_ucbvi.network.certificates import TLSFiles
-    from fed_ucbvi.network.dashboard.state import LiveState, Subject
     from fed_ucbvi.network.run_plan import plan_of
     from fed_ucbvi.network.server import FederationServer
     from fed_ucbvi.results.run_data import CallbackList
@@ -110,6 +106,7 @@ def serve(
     counted = None
     if metrics is not None or output.dashboard is not None:
         from fed_ucbvi.network.dashboard.metrics import METRICS, Metrics
+        from fed_ucbvi.network.dashboard.pages import serve_federation
         from fed_ucbvi.network.dashboard.server import check_local
 
         if metrics is not None:
@@ -119,8 +116,9 @@ def serve(
     async def work() -> None:
         nonlocal service
         async with AsyncExitStack() as stack:
-            render = None if counted is None else counted.render
-            page = stack.enter_context(live_page(output, lambda: LiveState(Subject.of_plan(plan)), render))
+            page = None
+            if output.dashboard is not None and counted is not None:
+                page = stack.enter_context(serve_federation(output.dashboard, plan, counted.render))
             display = stack.enter_context(show_federation(quiet=output.quiet))
             service = FederationServer(
                 plan,
