@@ -18,12 +18,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from commands import PROGRAM, PUBLISHED, SMALL, Terminal, call, executed, refusal, told
 from fed_ucbvi import (
     UCBVI,
     FedKLUCBVI,
     FedUCBVI,
+    Inspection,
     Run,
     Sweep,
     __version__,
@@ -72,61 +74,65 @@ def test_people_get_an_aligned_summary() -> None:
         assert part in result.stdout
 
 
-def test_quiet_says_nothing_but_json_which_is_on_standard_output_and_warnings_on_standard_error() -> None:
+def test_quiet_run_prints_nothing() -> None:
     assert call(*SMALL, "--quiet").output == ""
+
+
+def test_quiet_run_still_prints_its_json() -> None:
     assert told(*SMALL, "--quiet")["rounds"] > 0
-    few = (
-        "run",
-        *PUBLISHED,
-        "--env",
-        "synthetic",
-        "--agents",
-        "2",
-        "--episodes",
-        "20",
-        "--option",
-        "nu=50",
-        "--json",
-    )
-    ended = executed(PROGRAM, *few)
-    assert ended.returncode == 0
-    assert json.loads(ended.stdout)["warnings"]
-    assert ended.stderr.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
-    assert len(ended.stderr.splitlines()) == 1
 
 
-def test_options_of_environment_and_algorithm_are_passed_on() -> None:
-    summary = told(
-        "run",
-        *PUBLISHED,
-        "--agents",
-        "2",
-        "--episodes",
-        "1e2",
-        "--env-seed",
-        "4",
-        "--env-option",
-        "rows=4",
-        "--env-option",
-        "walls=[[1,1],[2,2]]",
-        "--env-option",
-        "horizon=6",
-        "--option",
-        "nu=1e1",
-        "--option",
-        "bonus-scale=2",
-        "--option",
-        "strict=yes",
-        "--option",
-        "ties=random",
-    )
-    environment = summary["environment"]
-    parameters = summary["parameters"]
-    assert (environment["rows"], environment["walls"], environment["seed"]) == (4, [[1, 1], [2, 2]], 4)
-    assert summary["horizon"] == 6
-    assert (parameters["nu"], parameters["bonus_scale"], parameters["strict"]) == (10, 2, True)
-    assert parameters["ties"] == "random"
-    assert parameters["bonus"] == FedUCBVI().bonus
+class TestRunWithAWarning:
+    """A run whose global rule cannot fire, in a process of its own."""
+
+    @pytest.fixture
+    def ended(self) -> subprocess.CompletedProcess[str]:
+        words = "run --env synthetic --agents 2 --episodes 20 --option nu=50 --json"
+        return executed(PROGRAM, *words.split(), *PUBLISHED)
+
+    def test_the_json_on_standard_output_has_the_warning(self, ended: subprocess.CompletedProcess[str]) -> None:
+        assert json.loads(ended.stdout)["warnings"]
+
+    def test_standard_error_has_the_warning_alone(self, ended: subprocess.CompletedProcess[str]) -> None:
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith("warning: the global rule cannot fire: it needs N >= nu = 50")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("rows=4", 4),
+        ("walls=[[0,1]]", [[0, 1]]),
+        ("horizon=6", 6),
+    ],
+)
+def test_option_of_the_environment_reaches_it(option: str, value: object) -> None:
+    words = ("run", *PUBLISHED, "--agents", "2", "--episodes", "20", "--env-option", option)
+    assert told(*words)["environment"][option.partition("=")[0]] == value
+
+
+def test_seed_of_the_environment_reaches_it() -> None:
+    summary = told("run", *PUBLISHED, "--agents", "2", "--episodes", "20", "--env-seed", "4")
+    assert summary["environment"]["seed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("nu=1e1", 10),
+        ("bonus-scale=2", 2),
+        ("strict=yes", True),
+        ("ties=random", "random"),
+    ],
+)
+def test_option_of_the_algorithm_reaches_it(option: str, value: object) -> None:
+    words = ("run", *PUBLISHED, "--agents", "2", "--episodes", "20", "--option", option)
+    name = option.partition("=")[0].replace("-", "_")
+    assert told(*words)["parameters"][name] == value
+
+
+def test_parameter_that_is_not_given_has_its_default() -> None:
+    assert told(*SMALL)["parameters"]["bonus"] == FedUCBVI().bonus
 
 
 @pytest.mark.parametrize(
@@ -161,25 +167,91 @@ def test_parameters_of_one_algorithm_are_refused_by_name_for_another(monkeypatch
     assert "rate must be a whole number" in refusal("run", "--algorithm", "other", "--option", "rate=x")
 
 
-def test_help_and_version() -> None:
+def test_version_is_that_of_the_package() -> None:
     assert call("--version").stdout.strip() == f"fed-ucbvi {__version__}"
-    for words in ((), ("--help",), ("run", "--help")):
-        assert "Usage: fed-ucbvi" in call(*words).stdout
 
 
-def test_environments_and_algorithms_are_listed_with_parameters_and_defaults() -> None:
-    environments = told("environments")
-    assert {"gridworld", "synthetic"} <= set(environments)
-    grid = {item["name"]: item for item in environments["gridworld"]["parameters"]}
-    assert (grid["rows"]["default"], grid["rows"]["type"]) == (3, "int in [1, inf)")
-    assert grid["success"]["description"] == "probability of moving as intended."
-    algorithms = told("algorithms")
-    fields = {item["name"]: item["default"] for item in algorithms["fed-ucbvi"]["parameters"]}
-    assert fields == {name: getattr(FedUCBVI(), name) for name in fields}
-    assert "horizon" in call("environments").stdout
-    assert "synchronisation" in call("algorithms").stdout
+@pytest.mark.parametrize("words", ["", "--help", "run --help"])
+def test_help_begins_with_the_usage(words: str) -> None:
+    assert "Usage: fed-ucbvi" in call(*words.split()).stdout
+
+
+def test_help_of_run_explains_watching_with_loss_0() -> None:
+    text = " ".join(call("run", "--help").stdout.split())
+    assert "With --incumbent and --loss 0 the run only watches" in text
+
+
+def test_environments_are_listed_with_the_types_of_their_options() -> None:
+    options = {item["name"]: item for item in told("environments")["gridworld"]["parameters"]}
+    assert (options["rows"]["default"], options["rows"]["type"]) == (3, "int in [1, inf)")
+
+
+def test_environments_are_listed_with_the_help_of_their_options() -> None:
+    options = {item["name"]: item for item in told("environments")["gridworld"]["parameters"]}
+    assert options["success"]["description"] == "probability of moving as intended."
+
+
+def test_algorithms_are_listed_with_the_defaults_of_their_parameters() -> None:
+    parameters = {item["name"]: item["default"] for item in told("algorithms")["fed-ucbvi"]["parameters"]}
+    assert parameters == {name: getattr(FedUCBVI(), name) for name in parameters}
+
+
+@pytest.mark.parametrize(("command", "option"), [("environments", "horizon"), ("algorithms", "synchronisation")])
+def test_list_for_people_has_the_options(command: str, option: str) -> None:
+    assert option in call(command).stdout
+
+
+def test_list_of_named_algorithms_has_these_alone() -> None:
     assert list(told("algorithms", "ucbvi")) == ["ucbvi"]
+
+
+def test_unknown_name_in_a_list_is_refused_with_the_nearest_one() -> None:
     assert "did you mean 'gridworld'?" in refusal("environments", "synthetic", "gridwrld")
+
+
+# ------------------------------------------------------------------------------------------- one JSON object
+
+
+def commands_with_options() -> dict[str, set[str]]:
+    """Flags of every command and subcommand, by name."""
+    found = {}
+    program: Any = get_command(app)
+    for name, command in program.commands.items():
+        found[name] = {flag for option in command.params for flag in option.opts}
+        for part, subcommand in getattr(command, "commands", {}).items():
+            found[f"{name} {part}"] = {flag for option in subcommand.params for flag in option.opts}
+    return found
+
+
+@pytest.mark.parametrize("command", commands_with_options())
+def test_every_command_can_print_json(command: str) -> None:
+    assert "--json" in commands_with_options()[command]
+
+
+QUICK = {
+    "run": " ".join(SMALL),
+    "environments": "environments gridworld",
+    "algorithms": "algorithms ucbvi",
+    "plan": "plan --env synthetic",
+    "inspect": "inspect --env synthetic --agents 2",
+    "advise": "advise --states 4 --actions 2 --horizon 3 --agents 2",
+    "act": "act saved --step 0 --state 1",
+    "show": "show saved",
+    "play": "play saved --episodes 1",
+    "counts": "counts kept --out counts.npz",
+    "resume": "resume kept --overwrite",
+    "certs": "certs --out certs --node a",
+    "certs request": "certs request b --out own",
+    "leaderboard": "leaderboard",
+}
+"""Command lines, by command, of those that take a moment."""
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_json_of_a_command_is_one_object(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(*SMALL, "--out", "saved", "--checkpoint", "kept", "--quiet").exit_code == 0
+    assert isinstance(told(*QUICK[command].split()), dict)
 
 
 # ------------------------------------------------------------------------------------------- what it refuses
@@ -261,17 +333,28 @@ def test_out_folders_are_checked_before_the_run(tmp_path: Path, monkeypatch: pyt
 # ----------------------------------------------------------------------------------------------- show, resume
 
 
-def test_show_draws_a_saved_run_and_prints_its_summary(tmp_path: Path) -> None:
-    out = tmp_path / "saved"
-    call(*SMALL, "--out", out)
-    result = call("show", out)
-    assert result.exit_code == 0
-    assert "\n  regret " in result.stdout
-    assert f"regret {Run.load(out).regret:,.2f}" in " ".join(result.stdout.split())
-    assert (out / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    summary = told("show", out, "--out", tmp_path / "new" / "x.pdf")
-    assert summary["regret"] == Run.load(out).regret
-    assert Path(summary["picture"]).read_bytes().startswith(b"%PDF-")
+class TestShow:
+    """``show`` of one saved run."""
+
+    @pytest.fixture
+    def saved(self, tmp_path: Path) -> Path:
+        call(*SMALL, "--out", tmp_path / "saved")
+        return tmp_path / "saved"
+
+    def test_the_summary_has_the_regret(self, saved: Path) -> None:
+        text = " ".join(call("show", saved).stdout.split())
+        assert f"regret {Run.load(saved).regret:,.2f}" in text
+
+    def test_the_picture_is_drawn_beside_the_run(self, saved: Path) -> None:
+        call("show", saved)
+        assert (saved / "run.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+    def test_the_picture_has_the_format_of_its_name(self, saved: Path, tmp_path: Path) -> None:
+        summary = told("show", saved, "--out", tmp_path / "new" / "x.pdf")
+        assert Path(summary["picture"]).read_bytes().startswith(b"%PDF-")
+
+    def test_the_json_has_the_figures_of_the_run(self, saved: Path) -> None:
+        assert told("show", saved)["regret"] == Run.load(saved).regret
 
 
 def test_show_refuses_what_is_no_saved_run(tmp_path: Path) -> None:
@@ -453,30 +536,52 @@ def test_an_interruption_without_out_says_that_nothing_is_saved(
     assert np.array_equal(resumed.records["length"], expected.records["length"])
 
 
-def test_signals_after_the_first_are_ignored_for_a_while_and_while_saving() -> None:
-    interruption = Interruption()
-    with pytest.raises(KeyboardInterrupt):
+class TestSignals:
+    """Signals during a command, without a process that would receive them."""
+
+    def test_the_first_signal_interrupts(self) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            Interruption().handle(signal.SIGINT, None)
+
+    def test_a_signal_soon_after_the_first_is_ignored(self) -> None:
+        interruption = Interruption()
+        interruption.stopped_at = time.monotonic()
         interruption.handle(signal.SIGINT, None)
-    interruption.handle(signal.SIGINT, None)
-    interruption.stopped_at = time.monotonic() - 2 * PATIENCE
-    with pytest.raises(KeyboardInterrupt):
-        interruption.handle(signal.SIGINT, None)
-    fresh = Interruption()
-    fresh.saving()
-    fresh.handle(signal.SIGTERM, None)
+
+    def test_a_signal_long_after_the_first_interrupts_again(self) -> None:
+        interruption = Interruption()
+        interruption.stopped_at = time.monotonic() - 2 * PATIENCE
+        with pytest.raises(KeyboardInterrupt):
+            interruption.handle(signal.SIGINT, None)
+
+    def test_signals_while_saving_are_ignored(self) -> None:
+        interruption = Interruption()
+        interruption.saving()
+        interruption.handle(signal.SIGTERM, None)
 
 
 # ---------------------------------------------------------------------------------------- plan and inspect
 
 
-def test_plan_answers_in_plain_words_and_in_json() -> None:
-    sizes = ("plan", "--states", "8", "--actions", "4", "--horizon", "10", "--episodes", "1e12", "--eps-p", "1e-4")
-    text = " ".join(call(*sizes).stdout.split())
-    assert "can fire: it needs N >= nu = 2.8e+11" in text
-    assert "no, the bound of one agent alone is lower" in text
-    assert "at this T federation wins below eps_p = 7.39e-05" in text
-    expected = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-4).summary()
-    assert told(*sizes) == json.loads(json.dumps(expected))
+class TestPlanOfSizes:
+    """``plan`` of a problem that is given by its sizes."""
+
+    SIZES = "plan --states 8 --actions 4 --horizon 10 --episodes 1e12 --eps-p 1e-4"
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            "can fire: it needs N >= nu = 2.8e+11",
+            "no, the bound of one agent alone is lower",
+            "at this T federation wins below eps_p = 7.39e-05",
+        ],
+    )
+    def test_the_answer_is_in_words(self, answer: str) -> None:
+        assert answer in " ".join(call(*self.SIZES.split()).stdout.split())
+
+    def test_the_json_is_the_forecast(self) -> None:
+        expected = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-4).summary()
+        assert told(*self.SIZES.split()) == json.loads(json.dumps(expected))
 
 
 def test_plan_takes_an_environment_for_its_sizes() -> None:
@@ -513,15 +618,30 @@ def test_what_a_command_cannot_use_is_refused_in_one_line(command: str, words: s
     assert words in refusal(*command.split())
 
 
-def test_inspect_prints_and_draws_the_heterogeneity_of_an_environment(tmp_path: Path) -> None:
-    picture = tmp_path / "agents.png"
-    arguments = ("inspect", "--env", "gridworld", "--agents", "5", "--env-seed", "2", "--plot", picture)
-    found = inspect_federation(gridworld(agents=5, eps_p=0.1, seed=2))
-    text = " ".join(call(*arguments).stdout.split())
-    assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text
-    assert f"price of sharing {found.price.lower:.4g} (exact)" in text
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert told(*arguments) == {**found.summary(), "picture": str(picture)}
+class TestInspect:
+    """``inspect`` of five agents in GridWorld."""
+
+    WORDS = "inspect --env gridworld --agents 5 --env-seed 2"
+
+    @pytest.fixture
+    def found(self) -> Inspection:
+        return inspect_federation(gridworld(agents=5, eps_p=0.1, seed=2))
+
+    def test_the_heterogeneity_is_printed(self, found: Inspection) -> None:
+        text = " ".join(call(*self.WORDS.split()).stdout.split())
+        assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text
+
+    def test_the_price_of_sharing_is_printed(self, found: Inspection) -> None:
+        text = " ".join(call(*self.WORDS.split()).stdout.split())
+        assert f"price of sharing {found.price.lower:.4g} (exact)" in text
+
+    def test_the_picture_is_drawn(self, tmp_path: Path) -> None:
+        picture = tmp_path / "agents.png"
+        call(*self.WORDS.split(), "--plot", picture)
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+    def test_the_json_is_the_inspection(self, found: Inspection) -> None:
+        assert told(*self.WORDS.split()) == found.summary()
 
 
 # --------------------------------------------------------------------------------------------- being quick

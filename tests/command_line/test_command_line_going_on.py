@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +21,64 @@ from network import federate
 from repository import ROOT
 
 
-def test_a_run_goes_on_and_another_starts_from_its_counts(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    counts = tmp_path / "counts.npz"
-    assert told(*SMALL, "--checkpoint", kept)["episodes"] == 60
-    summary = told("resume", kept, "--episodes", "200", "--out", tmp_path / "longer")
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a finished run."""
+    folder = tmp_path_factory.mktemp("going-on") / "kept"
+    assert told(*SMALL, "--checkpoint", folder)["episodes"] == 60
+    return folder
+
+
+@pytest.fixture(scope="module")
+def counts(kept: Path) -> Path:
+    """The counts of the same run in a file."""
+    file = kept.parent / "counts.npz"
+    told("counts", kept, "--out", file)
+    return file
+
+
+def test_finished_run_is_extended_to_more_episodes(kept: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(kept, tmp_path / "kept")
+    summary = told("resume", copy, "--episodes", "200", "--out", tmp_path / "longer")
     assert (summary["episodes"], summary["complete"]) == (200, True)
     assert Run.load(tmp_path / "longer").episodes_played == 200
-    about = told("counts", kept, "--out", counts)
-    assert about["visits"] == 3 * 200 * about["steps"]
-    cold = told(*SMALL)
-    warm = told(*SMALL, "--warm-start", counts)
-    assert warm["regret"] < cold["regret"]
-    assert told(*SMALL, "--warm-start", kept)["regret"] == warm["regret"]
-    assert "cannot continue with 100" in refusal("resume", kept, "--episodes", "100")
+
+
+def test_run_is_not_shortened(kept: Path) -> None:
+    assert "cannot continue with 10" in refusal("resume", kept, "--episodes", "10")
+
+
+def test_counts_have_every_visit_of_the_run(kept: Path, tmp_path: Path) -> None:
+    about = told("counts", kept, "--out", tmp_path / "counts.npz")
+    assert about["visits"] == 3 * 60 * about["steps"]
+
+
+def test_warm_start_lowers_the_regret(counts: Path) -> None:
+    assert told(*SMALL, "--warm-start", counts)["regret"] < told(*SMALL)["regret"]
+
+
+def test_warm_start_from_a_checkpoint_is_that_from_its_counts(kept: Path, counts: Path) -> None:
+    from_file = told(*SMALL, "--warm-start", counts)
+    assert told(*SMALL, "--warm-start", kept)["regret"] == from_file["regret"]
+
+
+def test_missing_counts_are_refused(tmp_path: Path) -> None:
     assert "is not a file" in refusal(*SMALL, "--warm-start", tmp_path / "missing.npz")
+
+
+def test_file_of_another_kind_is_refused_as_counts(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("no counts at all", encoding="utf-8")
     words = refusal(*SMALL, "--warm-start", tmp_path / "text.txt")
     assert "is not a .npz file of counts that fed-ucbvi saved" in words
-    assert "pickle" not in words
-    assert "cannot start from the counts" in refusal(*SMALL[:7], "--algorithm", "ucbvi", "--warm-start", counts)
-    assert "holds no manifest.json" in refusal("counts", tmp_path, "--out", counts)
+
+
+def test_algorithm_that_cannot_start_from_counts_refuses_them(counts: Path) -> None:
+    words = ("run", "--env", "synthetic", "--agents", "1", "--algorithm", "ucbvi", "--warm-start", counts)
+    assert "cannot start from the counts" in refusal(*words)
+
+
+def test_folder_without_a_checkpoint_has_no_counts(tmp_path: Path) -> None:
+    assert "holds no manifest.json" in refusal("counts", tmp_path, "--out", tmp_path / "counts.npz")
 
 
 def test_the_document_says_of_every_algorithm_what_it_allows() -> None:
@@ -56,7 +94,7 @@ def test_the_document_says_of_every_algorithm_what_it_allows() -> None:
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_a_federation_of_processes_goes_on_with_more_episodes_and_another_starts_from_its_counts(
+def test_federation_of_processes_is_extended_then_starts_another_from_its_counts(
     tmp_path: Path,
 ) -> None:
     """The first run is begun in this process. The second one has three agents on two nodes in place of two on one."""

@@ -295,7 +295,7 @@ def test_fields_are_written_as_the_command_line_of_another_process(group: Any, n
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_one_command_installs_completion_and_bash_then_completes(tmp_path: Path) -> None:
+def test_bash_completes_words_once_completion_is_installed(tmp_path: Path) -> None:
     """bash runs ``fed-ucbvi --install-completion``, another bash reads what it was told and is asked to complete."""
     program = tmp_path / "bin" / "fed-ucbvi"
     program.parent.mkdir()

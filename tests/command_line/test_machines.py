@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from commands import PROGRAM, SMALL, call, refusal
+from commands import PROGRAM, SMALL, Result, call, refusal
 from events import events_in
 from fed_ucbvi import Run
 from fed_ucbvi.command_line.program import EXIT_CODES, LONGEST_MESSAGE, JsonLines, say, write_log, writes_json
@@ -70,7 +70,7 @@ def test_a_server_says_everything_in_json_errors_too() -> None:
         ("federate --nodes 3 --agents 2", "2 agents make at most 2 nodes, not 3"),
     ],
 )
-def test_a_node_without_server_and_a_federation_that_cannot_start_say_so_in_json(command: str, message: str) -> None:
+def test_command_that_cannot_start_says_so_in_json(command: str, message: str) -> None:
     result = call(*command.split(), "--log-format", "json")
     assert result.exit_code == 2
     (line,) = lines_of(result.stderr)
@@ -91,31 +91,66 @@ def record(message: str, **extra: object) -> logging.LogRecord:
     return made
 
 
-def test_a_line_is_bounded_and_holds_nothing_that_steers_a_terminal() -> None:
-    line = JsonLines().format(record("\x1b[31mred\nüber\u202e" + "x" * 10_000, node="shop-a", round=7, other=1))
-    assert line.isascii()
-    assert line.isprintable()
-    found = json.loads(line)
-    assert found["message"].startswith("\\x1b[31mred über\\u202exxx")
-    assert len(found["message"]) == LONGEST_MESSAGE
-    assert (found["node"], found["round"]) == ("shop-a", 7)
-    assert "other" not in found
+class TestJsonLine:
+    """One line of the log for a record with control characters and a long message."""
+
+    RECORD = record("\x1b[31mred\nüber\u202e" + "x" * 10_000, node="shop-a", round=7, other=1)
+
+    @property
+    def line(self) -> str:
+        return JsonLines().format(self.RECORD)
+
+    def test_it_has_printable_ascii_only(self) -> None:
+        assert self.line.isascii()
+        assert self.line.isprintable()
+
+    def test_its_message_has_control_characters_escaped(self) -> None:
+        assert json.loads(self.line)["message"].startswith("\\x1b[31mred über\\u202exxx")
+
+    def test_its_message_is_cut(self) -> None:
+        assert len(json.loads(self.line)["message"]) == LONGEST_MESSAGE
+
+    def test_it_has_the_known_fields_of_the_record(self) -> None:
+        found = json.loads(self.line)
+        assert (found["node"], found["round"]) == ("shop-a", 7)
+
+    def test_it_has_no_other_fields_of_the_record(self) -> None:
+        assert "other" not in json.loads(self.line)
 
 
-def test_warnings_and_failures_of_python_are_lines_too(capsys: pytest.CaptureFixture[str]) -> None:
-    write_log("json", logging.WARNING)
-    assert writes_json()
-    say("told in any case")
-    logging.getLogger("py.warnings").warning("a warning")
-    logging.getLogger("any").info("too little")
-    try:
-        raise RuntimeError("a slip")
-    except RuntimeError as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-    lines = lines_of(capsys.readouterr().err)
-    assert [line["message"] for line in lines] == ["told in any case", "a warning", "the program has failed: a slip"]
-    assert lines[2]["level"] == "critical"
-    assert lines[2]["exception"].endswith("RuntimeError: a slip")
+class TestLogInJson:
+    """The log of a process that writes JSON."""
+
+    def test_what_is_said_is_a_line_whatever_the_level(self, capsys: pytest.CaptureFixture[str]) -> None:
+        write_log("json", logging.WARNING)
+        say("said in any case")
+        (line,) = lines_of(capsys.readouterr().err)
+        assert (line["message"], line["level"]) == ("said in any case", "info")
+
+    def test_warning_of_python_is_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        write_log("json", logging.WARNING)
+        logging.getLogger("py.warnings").warning("a warning")
+        (line,) = lines_of(capsys.readouterr().err)
+        assert line["message"] == "a warning"
+
+    def test_record_below_the_level_is_left_out(self, capsys: pytest.CaptureFixture[str]) -> None:
+        write_log("json", logging.WARNING)
+        logging.getLogger("any").info("too little")
+        assert capsys.readouterr().err == ""
+
+    def test_exception_that_ends_the_program_is_a_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        write_log("json", logging.WARNING)
+        try:
+            raise RuntimeError("a slip")
+        except RuntimeError as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+        (line,) = lines_of(capsys.readouterr().err)
+        assert (line["level"], line["message"]) == ("critical", "the program has failed: a slip")
+        assert line["exception"].endswith("RuntimeError: a slip")
+
+    def test_the_program_knows_that_it_writes_json(self) -> None:
+        write_log("json", logging.WARNING)
+        assert writes_json()
 
 
 # ---------------------------------------------------------------------------------------------------- exit codes
@@ -181,38 +216,54 @@ def test_a_run_is_tracked_by_the_command_line(tmp_path: Path, monkeypatch: pytes
         assert events.Scalars("regret")[-1].value == pytest.approx(summary["regret"], rel=1e-6)
 
 
-def test_a_tracker_that_fails_is_let_go_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+class TestFailingTracker:
+    """A run with a tracker whose disk is full."""
 
-    def fail(self: object, episodes: int, figures: object) -> None:
-        calls.append(episodes)
-        raise OSError("no space left")
+    @pytest.fixture
+    def calls(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        calls: list[int] = []
 
-    monkeypatch.setattr(TensorBoardTracker, "write", fail)
-    result = call(*SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--json")
-    assert result.exit_code == 0
-    json.loads(result.stdout)
-    assert len(calls) == 1
-    failed = f"TensorBoardTracker cannot write to {tmp_path / 'one'}: no space left"
-    assert result.stderr.count(f"warning: {failed}. The run continues") == 1
+        def fail(self: object, episodes: int, figures: object) -> None:
+            calls.append(episodes)
+            raise OSError("no space left")
+
+        monkeypatch.setattr(TensorBoardTracker, "write", fail)
+        return calls
+
+    @pytest.fixture
+    def result(self, calls: list[int], tmp_path: Path) -> Result:
+        return call(*SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--json")
+
+    def test_the_run_is_finished(self, result: Result) -> None:
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["complete"] is True
+
+    def test_nothing_more_is_logged(self, result: Result, calls: list[int]) -> None:
+        assert len(calls) == 1
+
+    def test_one_warning_names_the_tracker(self, result: Result, tmp_path: Path) -> None:
+        failed = f"TensorBoardTracker cannot write to {tmp_path / 'one'}: no space left"
+        assert result.stderr.count(f"warning: {failed}. The run continues") == 1
 
 
 def test_a_tracker_that_is_not_known_is_refused_with_the_nearest_name() -> None:
     assert "unknown tracker 'tensorbord'; did you mean 'tensorboard'?" in refusal(*SMALL, "--track", "tensorbord:x")
 
 
-def test_a_run_is_saved_and_printed_before_its_results_are_logged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tracker that hangs at the end is interrupted, and the result is there."""
-    saved = []
+class TestHangingTracker:
+    """A run with a tracker that hangs at the end and is interrupted."""
 
-    def hang(self: TensorBoardTracker, *_: object) -> None:
-        saved.append((tmp_path / "run").exists())
-        raise KeyboardInterrupt
+    @pytest.fixture
+    def result(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
+        def hang(self: TensorBoardTracker, *_: object) -> None:
+            assert (tmp_path / "run").exists(), "the run is saved first"
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(TensorBoardTracker, "describe", hang)
-    result = call(*SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--out", str(tmp_path / "run"), "--json")
-    assert saved == [True]
-    assert json.loads(result.stdout)["complete"] is True
-    assert Run.load(tmp_path / "run").complete
+        monkeypatch.setattr(TensorBoardTracker, "describe", hang)
+        return call(*SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--out", tmp_path / "run", "--json")
+
+    def test_the_result_is_printed(self, result: Result) -> None:
+        assert json.loads(result.stdout)["complete"] is True
+
+    def test_the_result_is_saved(self, result: Result, tmp_path: Path) -> None:
+        assert Run.load(tmp_path / "run").complete

@@ -269,7 +269,7 @@ def test_a_process_that_is_killed_costs_its_run_alone(undisturbed: Path, small: 
     ((name, error),) = outcome.failed.items()
     assert "the process died (killed by SIGKILL)" in error
     record = json.loads((tmp_path / "out" / "failures" / f"{name}.json").read_text())
-    assert Job(**record["job"]).id == record["id"] == name
+    assert Job.from_content(record["job"]).id == record["id"] == name
     with pytest.raises(InputError, match="lacks 1 of 7 runs; finish the sweep with --resume"):
         load_runs(tmp_path / "out")
     assert len(load_runs(tmp_path / "out", complete=False)) == 6

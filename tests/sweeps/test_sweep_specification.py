@@ -7,12 +7,14 @@ import hashlib
 import itertools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fed_ucbvi import FedUCBVI, InputError, RunSpec, Sweep, gridworld, run
+from fed_ucbvi.environments import ENVIRONMENTS
 from fed_ucbvi.sweeps.job import Job
 from repository import ROOT
 
@@ -85,7 +87,7 @@ def test_a_job_makes_the_run_it_describes() -> None:
         assert not job(**{**described.content(), name: other}).made(made)
 
 
-def test_jobs_come_in_the_documented_order_and_once() -> None:
+def test_jobs_come_once_in_the_documented_order() -> None:
     numbers = {"eps_p": [0.2, 0.1], "agents": [2, 1], "episodes": [20, 10], "seeds": [3, 1]}
     grid = {
         "algorithms": ["fed-ucbvi", {"name": "fedq-hoeffding", "label": "rival"}],
@@ -116,40 +118,116 @@ def test_a_single_number_stands_for_a_list_of_one() -> None:
     assert single.jobs() == listed.jobs()
 
 
-def test_seeds_episodes_and_environments_may_be_said_in_two_ways() -> None:
-    both = {**GRID, "environments": ["gridworld", "synthetic"]}
-    jobs = Sweep(name="x", grids=[{**both, "episodes": {"gridworld": 7, "synthetic": 9}, "seeds": 2}]).jobs()
-    found = [(one.problem.environment, one.episodes, one.seed) for one in jobs]
-    assert found == [("gridworld", 7, 0), ("gridworld", 7, 1), ("synthetic", 9, 0), ("synthetic", 9, 1)]
-    assert {one.problem.env_seed for one in jobs} == {0}
-    own = Sweep(name="x", grids=[{**GRID, "seeds": [4, 8], "env_seed": "seed"}]).jobs()
-    assert [(one.seed, one.problem.env_seed) for one in own] == [(4, 4), (8, 8)]
+def test_episodes_may_differ_by_environment() -> None:
+    both = {**GRID, "environments": ["gridworld", "synthetic"], "seeds": 1}
+    jobs = Sweep(name="x", grids=[{**both, "episodes": {"gridworld": 7, "synthetic": 9}}]).jobs()
+    assert [(one.problem.environment, one.episodes) for one in jobs] == [("gridworld", 7), ("synthetic", 9)]
 
 
-def test_a_sweep_survives_json_and_defaults_may_be_written_out() -> None:
+def test_number_of_seeds_stands_for_seeds_from_0() -> None:
+    jobs = Sweep(name="x", grids=[{**GRID, "seeds": 2}]).jobs()
+    assert [one.seed for one in jobs] == [0, 1]
+
+
+def test_environments_have_one_seed_by_default() -> None:
+    jobs = Sweep(name="x", grids=[{**GRID, "seeds": [4, 8]}]).jobs()
+    assert [one.problem.env_seed for one in jobs] == [0, 0]
+
+
+def test_environments_may_be_drawn_from_the_seed_of_each_run() -> None:
+    jobs = Sweep(name="x", grids=[{**GRID, "seeds": [4, 8], "env_seed": "seed"}]).jobs()
+    assert [one.problem.env_seed for one in jobs] == [4, 8]
+
+
+def test_sweep_is_read_from_the_json_of_its_content() -> None:
     sweep = Sweep(name="x", grids=[GRID, {**GRID, "agents": [1, 2]}])
     again = Sweep(**json.loads(json.dumps(sweep.content())))
     assert (again.jobs(), again.digest, again.content()) == (sweep.jobs(), sweep.digest, sweep.content())
-    explicit = {**GRID, "agents": [20], "eps_p": [0], "seeds": 5, "env_seed": 0, "driver": "auto", "episodes": [1e2]}
-    assert Sweep(name="x", grids=[explicit]).digest == Sweep(name="x", grids=[GRID]).digest
-    others = [{**GRID, "agents": [2]}, {**GRID, "algorithms": [{"name": "fed-ucbvi", "label": "ours"}]}]
-    for other in others:
-        assert Sweep(name="x", grids=[other]).digest != Sweep(name="x", grids=[GRID]).digest
+
+
+EXPLICIT = {
+    **GRID,
+    "agents": [20],
+    "eps_p": [0],
+    "seeds": 5,
+    "env_seed": 0,
+    "driver": "auto",
+    "episodes": [1e2],
+}
+
+
+def test_defaults_that_are_written_out_leave_the_digest_as_it_is() -> None:
+    assert Sweep(name="x", grids=[EXPLICIT]).digest == Sweep(name="x", grids=[GRID]).digest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"agents": [2]},
+        {"algorithms": [{"name": "fed-ucbvi", "label": "ours"}]},
+    ],
+)
+def test_digest_is_that_of_the_runs(changes: dict[str, Any]) -> None:
+    assert Sweep(name="x", grids=[{**GRID, **changes}]).digest != Sweep(name="x", grids=[GRID]).digest
+
+
+def test_digest_is_that_of_the_name() -> None:
     assert Sweep(name="y", grids=[GRID]).digest != Sweep(name="x", grids=[GRID]).digest
 
 
-def test_the_example_of_the_documentation_is_the_example_file_and_says_what_it_shows() -> None:
+class Counted:
+    """Counts calls of a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.calls = 0
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.calls += 1
+        return self.function(*arguments, **named)
+
+
+def test_environment_is_made_once_however_many_runs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Counted(ENVIRONMENTS["gridworld"])
+    monkeypatch.setitem(ENVIRONMENTS, "gridworld", made)
+    options = {"name": "gridworld", "rows": 7, "success": 0.77}  # no other test describes this one
+    Sweep(name="x", grids=[{**GRID, "environments": [options], "seeds": 4}])
+    assert made.calls == 1
+
+
+def test_server_is_made_once_for_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Counted(FedUCBVI.new_server)
+    monkeypatch.setattr(FedUCBVI, "new_server", lambda *arguments: made(*arguments))
+    Sweep(name="x", grids=[{**GRID, "seeds": 4}])
+    assert made.calls == 1
+
+
+EXAMPLE = ROOT / "examples" / "sweep.toml"
+
+
+def test_example_of_the_documentation_is_the_example_file() -> None:
     text = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
-    path = ROOT / "examples" / "sweep.toml"
-    assert example == path.read_text(encoding="utf-8")
-    jobs = Sweep.from_toml(path).jobs()
-    assert len(jobs) == 3 * 2 * 2 * 2 * 5 + 5
-    labels = ["fed-ucbvi", "theory's bonus", "fedq-bernstein", "ucbvi"]
-    assert list(dict.fromkeys(one.algorithm.label for one in jobs)) == labels
-    for label in labels:  # each runs, at a small size
-        chosen = next(one for one in jobs if one.algorithm.label == label)
-        assert Job.from_content({**chosen.content(), "episodes": 20}).run().episodes_played == 20
+    assert example == EXAMPLE.read_text(encoding="utf-8")
+
+
+def test_example_file_has_the_documented_number_of_runs() -> None:
+    assert len(Sweep.from_toml(EXAMPLE).jobs()) == 3 * 2 * 2 * 2 * 5 + 5
+
+
+LABELS = ["fed-ucbvi", "theory's bonus", "fedq-bernstein", "ucbvi"]
+
+
+def test_example_file_has_the_documented_labels() -> None:
+    jobs = Sweep.from_toml(EXAMPLE).jobs()
+    assert list(dict.fromkeys(one.algorithm.label for one in jobs)) == LABELS
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_runs_of_the_example_file_can_be_made(label: str) -> None:
+    """At a small size."""
+    chosen = next(one for one in Sweep.from_toml(EXAMPLE).jobs() if one.algorithm.label == label)
+    assert dataclasses.replace(chosen, episodes=20).run().episodes_played == 20
 
 
 def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path) -> None:
@@ -210,7 +288,7 @@ def test_the_error_in_the_documentation_is_what_the_program_says(tmp_path: Path)
         ),
     ],
 )
-def test_mistakes_are_named_by_file_key_and_remedy(changes: str, message: str, tmp_path: Path) -> None:
+def test_mistake_is_named_by_its_place_with_a_remedy(changes: str, message: str, tmp_path: Path) -> None:
     good = {"algorithms": '["fed-ucbvi"]', "environments": '["gridworld"]', "episodes": "[100]"}
     kept = [f"{key} = {value}" for key, value in good.items() if not re.search(rf"^{key} =", changes, re.MULTILINE)]
     first = "\n".join(f"{key} = {value}" for key, value in good.items())
