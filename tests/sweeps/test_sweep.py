@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -138,28 +138,56 @@ def test_the_runs_are_those_of_their_jobs_in_order(undisturbed: Path, small: Swe
     assert sorted(runs_in(undisturbed)) == sorted(f"{job.id}.parquet" for job in small.jobs())
 
 
-def test_the_time_of_a_run_is_in_the_journal_and_unknown_without_it(undisturbed: Path, tmp_path: Path) -> None:
+def test_the_time_of_a_run_is_that_of_the_journal(undisturbed: Path) -> None:
     journal = [json.loads(line) for line in (undisturbed / "journal.jsonl").read_text().splitlines()]
-    taken = {line["id"]: line["seconds"] for line in journal}
+    seconds = {line["id"]: line["seconds"] for line in journal}
+    assert {job.id: run.wall_seconds for job, run in load_runs(undisturbed)} == seconds
+
+
+def test_the_times_of_runs_can_be_compared(undisturbed: Path) -> None:
     runs = [run for _, run in load_runs(undisturbed)]
-    assert [run.wall_seconds for run in runs] == [taken[job.id] for job, _ in load_runs(undisturbed)]
-    assert len(journal) == len(taken) == len(runs)
-    assert min(taken.values()) > 0
-    means = compare_runs(runs, metric="wall_seconds").frame["mean"].to_list()
-    assert min(means) > 0
-    copy = tmp_path / "copy"
-    shutil.copytree(undisturbed, copy)
-    cut = (copy / "journal.jsonl").read_text().splitlines()[:1]
-    (copy / "journal.jsonl").write_text(f'{cut[0]}\n{{"id": "cut o')
-    left = [run for _, run in load_runs(copy)]
-    assert sum(math.isnan(run.wall_seconds) for run in left) == len(runs) - 1
-    with pytest.raises(InputError, match=r"the wall_seconds of the run of .* is unknown"):
-        compare_runs(left, metric="wall_seconds")
-    alone = Run.read_file(next((copy / "runs").glob("*.parquet")))
-    assert math.isnan(alone.wall_seconds)
-    assert alone == Run.from_bytes(alone.to_bytes())
-    assert alone.summary()["wall_seconds"] is None
-    assert alone.wall_time.startswith("unknown")
+    assert min(compare_runs(runs, metric="wall_seconds").frame["mean"].to_list()) > 0
+
+
+class TestCutJournal:
+    """A sweep whose journal ends in the middle of its second line."""
+
+    @pytest.fixture
+    def cut(self, undisturbed: Path, tmp_path: Path) -> Path:
+        copy = tmp_path / "copy"
+        shutil.copytree(undisturbed, copy)
+        first = (copy / "journal.jsonl").read_text().splitlines()[0]
+        (copy / "journal.jsonl").write_text(f'{first}\n{{"id": "cut o')
+        return copy
+
+    def test_the_times_of_the_other_runs_are_unknown(self, cut: Path) -> None:
+        runs = [run for _, run in load_runs(cut)]
+        assert sum(math.isnan(run.wall_seconds) for run in runs) == len(runs) - 1
+
+    def test_unknown_times_are_not_compared(self, cut: Path) -> None:
+        runs = [run for _, run in load_runs(cut)]
+        with pytest.raises(InputError, match=r"the wall_seconds of the run of .* is unknown"):
+            compare_runs(runs, metric="wall_seconds")
+
+
+class TestFileOfARun:
+    """A run that is read from its file, without the journal."""
+
+    @pytest.fixture
+    def alone(self, undisturbed: Path) -> Run:
+        return Run.read_file(next((undisturbed / "runs").glob("*.parquet")))
+
+    def test_its_time_is_unknown(self, alone: Run) -> None:
+        assert math.isnan(alone.wall_seconds)
+
+    def test_its_unknown_time_is_null_in_json(self, alone: Run) -> None:
+        assert alone.summary()["wall_seconds"] is None
+
+    def test_its_unknown_time_is_said_in_words(self, alone: Run) -> None:
+        assert alone.wall_time.startswith("unknown")
+
+    def test_it_is_read_from_its_bytes(self, alone: Run) -> None:
+        assert alone == Run.from_bytes(alone.to_bytes())
 
 
 def test_the_folder_is_as_documented(undisturbed: Path, small: Sweep) -> None:
@@ -208,7 +236,7 @@ def _mentions(text: str) -> bool:
 
 @needs_ray
 @pytest.mark.full
-def test_ray_makes_the_same_files_in_silence_and_is_ended_afterwards(
+def test_ray_makes_the_same_files_as_local_processes(
     undisturbed: Path, folder: Path, tmp_path: Path, ray_folder: str
 ) -> None:
     out = tmp_path / "out"
@@ -295,23 +323,41 @@ OWN["fragile"] = f"{__name__}:Fragile"
 """
 
 
-def test_a_run_that_fails_is_recorded_and_stops_no_other(tmp_path: Path) -> None:
-    """Also: an algorithm that a script registers can be swept."""
-    toml = tmp_path / "fragile.toml"
-    out = tmp_path / "out"
-    toml.write_text('name = "x"\n[[grid]]\nalgorithms = ["fragile"]\nenvironments = ["synthetic"]\nepisodes = [20]')
-    (tmp_path / "fragile.py").write_text(FRAGILE + PROGRAM)
-    code, printed, errors = finished(start(tmp_path, "sweep", toml, "--out", out, "--json", script="fragile.py"))
-    assert (code, errors) == (1, "")
-    summary = json.loads(printed)
-    assert (summary["runs"], summary["done"], summary["skipped"], summary["complete"]) == (5, 3, 0, False)
-    records = [json.loads(path.read_text()) for path in sorted((out / "failures").iterdir())]
-    failed = sorted(summary["failed"], key=lambda failure: str(failure["id"]))
-    assert failed == [{"id": record["id"], "error": "RuntimeError: the pump broke"} for record in records]
-    assert sorted(record["job"]["seed"] for record in records) == [1, 3]
-    for record in records:
-        assert record["traceback"][0] == "Traceback (most recent call last):"
-        assert any("in new_agents" in line for line in record["traceback"])
+class TestRunsThatFail:
+    """A sweep of an algorithm that a script registers and that fails for two of five seeds."""
+
+    @pytest.fixture(scope="class")
+    def made(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, str]:
+        """The folder of the sweep, the exit code, the output and the errors."""
+        folder = tmp_path_factory.mktemp("fragile")
+        grid = 'algorithms = ["fragile"]\nenvironments = ["synthetic"]\nepisodes = [20]'
+        (folder / "fragile.toml").write_text(f'name = "x"\n[[grid]]\n{grid}')
+        (folder / "fragile.py").write_text(FRAGILE + PROGRAM)
+        out = folder / "out"
+        words = ("sweep", folder / "fragile.toml", "--out", out, "--json")
+        return out, *finished(start(folder, *words, script="fragile.py"))
+
+    def test_the_exit_code_is_1(self, made: tuple[Path, int, str, str]) -> None:
+        _, code, _, errors = made
+        assert (code, errors) == (1, "")
+
+    def test_the_other_runs_are_made(self, made: tuple[Path, int, str, str]) -> None:
+        summary = json.loads(made[2])
+        assert (summary["runs"], summary["done"], summary["skipped"], summary["complete"]) == (5, 3, 0, False)
+
+    def test_the_error_of_each_is_in_the_json(self, made: tuple[Path, int, str, str]) -> None:
+        failed = json.loads(made[2])["failed"]
+        assert [failure["error"] for failure in failed] == ["RuntimeError: the pump broke"] * 2
+
+    def test_the_job_of_each_is_on_record(self, made: tuple[Path, int, str, str]) -> None:
+        records = [json.loads(path.read_text()) for path in (made[0] / "failures").iterdir()]
+        assert sorted(record["job"]["seed"] for record in records) == [1, 3]
+
+    def test_the_traceback_of_each_is_on_record(self, made: tuple[Path, int, str, str]) -> None:
+        for path in (made[0] / "failures").iterdir():
+            traceback = json.loads(path.read_text())["traceback"]
+            assert traceback[0] == "Traceback (most recent call last):"
+            assert any("in new_agents" in line for line in traceback)
 
 
 @pytest.mark.full
@@ -367,15 +413,21 @@ def made(tiny: Sweep, tmp_path: Path) -> Path:
     return made_sweep(tmp_path / "tiny", tiny)
 
 
-def test_a_finished_sweep_is_left_as_it_is_and_resumed_only_on_request(made: Path, tiny: Sweep) -> None:
+def test_resuming_a_finished_sweep_makes_no_run(made: Path, tiny: Sweep) -> None:
     before = everything_in(made)
     outcome = run_sweep(tiny, made, resume=True)
     assert (outcome.done, outcome.skipped) == (0, 2)
+    assert everything_in(made) == before
+
+
+def test_sweep_is_resumed_only_on_request(made: Path, tiny: Sweep) -> None:
     with pytest.raises(InputError, match="holds this sweep already; continue it with --resume"):
         run_sweep(tiny, made)
+
+
+def test_sweep_in_use_by_another_process_is_refused(made: Path, tiny: Sweep) -> None:
     with folder_lock(made), pytest.raises(InputError, match="in use by process"):
         run_sweep(tiny, made, resume=True)
-    assert everything_in(made) == before
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -435,19 +487,27 @@ def test_an_edited_or_damaged_manifest_is_refused(made: Path, tiny: Sweep) -> No
     assert len(load_runs(made)) == 2
 
 
-def test_damaged_and_foreign_run_files_are_named_with_the_remedy(made: Path, tiny: Sweep) -> None:
+@pytest.mark.parametrize(
+    "replace",
+    [
+        lambda own, other: b"",
+        lambda own, other: own[: len(own) // 2],
+        lambda own, other: b"PAR1 nothing PAR1",
+        lambda own, other: other,
+    ],
+    ids=["empty", "cut", "not Parquet", "of another run"],
+)
+def test_unusable_run_file_is_named_with_the_remedy(
+    replace: Callable[[bytes, bytes], bytes], made: Path, tiny: Sweep
+) -> None:
     first, second = (made / "runs" / f"{job.id}.parquet" for job in tiny.jobs())
-    whole = first.read_bytes()
-    for content in (b"", whole[: len(whole) // 2], b"PAR1 nothing PAR1", second.read_bytes()):
-        first.write_bytes(content)
-        with pytest.raises(InputError, match=rf"{first.name} .*Delete the file and resume the sweep \(--resume\)"):
-            load_runs(made)
-    first.write_bytes(whole)
-    assert load_runs(made)[0][1].same_outcome(Run.read_file(first))
+    first.write_bytes(replace(first.read_bytes(), second.read_bytes()))
+    with pytest.raises(InputError, match=rf"{first.name} .*Delete the file and resume the sweep \(--resume\)"):
+        load_runs(made)
 
 
 @pytest.mark.full
-def test_resuming_sets_damaged_files_aside_and_makes_the_runs_anew(made: Path, tiny: Sweep) -> None:
+def test_resuming_replaces_damaged_files(made: Path, tiny: Sweep) -> None:
     first = made / "runs" / f"{tiny.jobs()[0].id}.parquet"
     for number in (1, 2):
         damaged = first.read_bytes()[: -10 * number]
@@ -487,9 +547,7 @@ def test_a_missing_ray_is_named_with_its_extra(tiny: Sweep, tmp_path: Path, monk
 
 @needs_ray
 @pytest.mark.full
-def test_runs_lost_with_a_node_are_made_elsewhere_and_what_ray_says_stays_out_of_the_json(
-    folder: Path, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_runs_lost_with_a_node_are_made_on_another_node(folder: Path, undisturbed: Path, tmp_path: Path) -> None:
     """The second of two nodes on this machine is killed while a run is made there."""
     out = tmp_path / "out"
     with two_nodes() as cluster:

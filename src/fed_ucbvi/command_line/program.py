@@ -32,7 +32,7 @@ EXIT_CODES = {
     INTERRUPTED: "stopped by Ctrl-C or SIGTERM",
     UNREAD: "the output pipe was closed",
 }
-"""Of all commands."""
+"""Meanings of the exit codes of all commands."""
 TEXT = "text"
 JSON = "json"
 FIELDS = ("node", "round")

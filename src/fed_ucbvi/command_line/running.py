@@ -94,7 +94,7 @@ def run(
 def resume(
     options: RunOptions = fields("out overwrite"),
     output: Output = fields("dashboard as_json quiet"),
-    folder: Path = argument("DIR", "What 'run --checkpoint DIR' wrote."),
+    folder: Path = argument("DIR", "A checkpoint of 'run --checkpoint DIR'."),
     episodes: int | None = option(
         None,
         "T",

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from fed_ucbvi.results.run import Run
 
 FORMATS = ("table", "markdown", "latex", "csv")
-ANY = 10_000
+ENDLESS_WIDTH = 10_000
 """More columns than any terminal has."""
-LEAST = 16
+MIN_LABEL_WIDTH = 16
 """Columns that the label of a group may have before it is folded."""
 LESS_NEEDED = ("seeds_needed", "failing", "lower_in", "difference", "median", "seeds", "ratio")
 """Columns to leave out where a terminal is too narrow for all, the first one first."""
-MILLISECONDS = 250
-"""How long a frame of a GIF is shown."""
+FRAME_MILLISECONDS = 250
+"""Time for which a frame of a GIF is shown."""
 
 
 def show(
-    folders: list[Path] = argument("DIR...", "What 'run --out DIR' or 'sweep --out DIR' wrote."),
+    folders: list[Path] = argument("DIR...", "Folders of 'run --out DIR' or 'sweep --out DIR'."),
     out: Path | None = option(
         None,
         "FILE",
@@ -49,20 +49,22 @@ def show(
     step: int | None = option(
         None,
         "h",
-        "Step (from 1) whose policy is drawn; by default the first at which each square can be reached. Of one run.",
+        "For one run: step (from 1) whose policy is drawn; by default the first at which each square can be reached.",
     ),
     by: list[str] | None = option(
         None,
         "NAME",
-        "What to compare several runs by: algorithm, environment, agents, a parameter; may be repeated.",
+        "Settings that form groups of runs: algorithm, environment, agents, a parameter; may be repeated.",
         default="algorithm",
     ),
-    metric: str = option("regret", "NAME", "What to compare: regret, rounds, bytes..."),
-    baseline: str | None = option(None, "GROUP", "What to compare with: a group.", default="the first group"),
+    metric: str = option("regret", "NAME", "The figure to compare: regret, rounds, bytes..."),
+    baseline: str | None = option(
+        None, "GROUP", "The group with which the others are compared.", default="the first group"
+    ),
     format_: str | None = option(
         None,
         "KIND",
-        f"Of a comparison: {', '.join(FORMATS)}.",
+        f"Format of a comparison: {', '.join(FORMATS)}.",
         default="table on a terminal, else markdown",
     ),
     columns: str | None = option(
@@ -73,12 +75,12 @@ def show(
     label: list[str] | None = option(
         None,
         "NAME=TEXT",
-        "What to call an algorithm or a group in table and picture; may be repeated.",
+        "Name of an algorithm or a group in table and picture; may be repeated.",
     ),
     colour: list[str] | None = option(
         None,
         "NAME=#RRGGBB",
-        "Of an algorithm or a group in the picture; may be repeated.",
+        "Colour of an algorithm or a group in the picture; may be repeated.",
     ),
     facet: list[str] | None = option(
         None,
@@ -87,8 +89,8 @@ def show(
         default="none while all curves can be told apart",
     ),
     y_log: bool = option(False, "", "Draw on logarithmic vertical axes."),
-    size: str | None = option(None, "WxH", "Of the picture in inches, such as 6.5x3."),
-    units: str = option(OWN_UNITS, "NAME", f"Of rewards, values and regret: {OWN_UNITS}, or '{PER_STEP}'."),
+    size: str | None = option(None, "WxH", "Size of the picture in inches, such as 6.5x3."),
+    units: str = option(OWN_UNITS, "NAME", f"Units of rewards, values and regret: {OWN_UNITS}, or '{PER_STEP}'."),
     as_json: bool = JSON,
 ) -> None:
     """Draw a saved run and print its summary; compare several runs, or those of a sweep, over their seeds."""
@@ -103,27 +105,46 @@ def show(
     inches = None if size is None else _inches(size)
     runs = [run.in_units(units) for folder in folders for run in _read(folder)]
     if len(folders) == len(runs) == 1:
-        from fed_ucbvi.results.run_picture import plot_run
-
-        (run,), picture = runs, folders[0] / "run.png" if out is None else out
         if any((by, metric != "regret", baseline, format_, columns, label, colour, facet, y_log, size)):
             raise InputError("one run takes --out, --step and --json only; the others compare several runs.")
-        if step is not None:
-            step = check_integer("step", step, at_least=1, at_most=run.about.horizon) - 1
-        plot_run(run, picture, step=step)
-        title, rows = summary_rows(run)
-        shown = str(picture)
-        print_table(as_json, {**run.summary(), "picture": shown}, title, [*rows, ("picture", shown)])
+        _show_one(runs[0], folders[0] / "run.png" if out is None else out, step, as_json=as_json)
         return
     if step is not None:
         raise InputError("--step belongs to the picture of one run; leave it out, or name one run.")
     if out is None and (colours or facet or y_log or inches):
         raise InputError("--colour, --facet, --y-log and --size are about the picture; pass --out FILE too.")
-    comparison = fed_ucbvi.compare_runs(runs, by=by or "algorithm", metric=metric, baseline=baseline, labels=labels)
+    comparison = fed_ucbvi.compare_runs(
+        runs,
+        by=by or "algorithm",
+        metric=metric,
+        baseline=baseline,
+        labels=labels,
+    )
     if out is not None:
-        fed_ucbvi.plot_runs(runs, out, facet=facet or None, y_log=y_log, labels=labels, colours=colours, size=inches)
+        fed_ucbvi.plot_runs(
+            runs,
+            out,
+            facet=facet or None,
+            y_log=y_log,
+            labels=labels,
+            colours=colours,
+            size=inches,
+        )
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    _print(comparison, names, format_ or ("table" if sys.stdout.isatty() else "markdown"), as_json=as_json)
+    usual = "table" if sys.stdout.isatty() else "markdown"
+    _print(comparison, names, format_ or usual, as_json=as_json)
+
+
+def _show_one(run: Run, picture: Path, step: int | None, *, as_json: bool) -> None:
+    """Draw a run and print its summary; ``step`` is counted from 1."""
+    from fed_ucbvi.results.run_picture import plot_run
+
+    if step is not None:
+        step = check_integer("step", step, at_least=1, at_most=run.about.horizon) - 1
+    plot_run(run, picture, step=step)
+    title, rows = summary_rows(run)
+    content = {**run.summary(), "picture": str(picture)}
+    print_table(as_json, content, title, [*rows, ("picture", str(picture))])
 
 
 def _read(folder: Path) -> Sequence[Run]:
@@ -177,7 +198,7 @@ def _print_table(comparison: Comparison, columns: Sequence[str] | None) -> None:
         empty = [name for name in (*PAIRED, "failing") if set(frame[name].to_list()) <= {None, "baseline"}]
         names = ["problem" if alone and name == "group" else name for name in names if name not in empty]
     for name in LESS_NEEDED if columns is None else ():
-        width = Console(width=ANY, height=1).measure(_table(comparison, names, headed=False)).maximum
+        width = Console(width=ENDLESS_WIDTH, height=1).measure(_table(comparison, names, headed=False)).maximum
         if width > console.width and name in names:
             names.remove(name)
     console.print(_table(comparison, names, headed="problem" not in names))
@@ -196,7 +217,7 @@ def _table(comparison: Comparison, names: Sequence[str], *, headed: bool) -> Tab
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, text in zip(names, header, strict=True):
         if name in ("group", "problem"):
-            table.add_column(text, overflow="fold", min_width=LEAST)
+            table.add_column(text, overflow="fold", min_width=MIN_LABEL_WIDTH)
         else:
             table.add_column(text, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=True)
     for place, (problem, row) in enumerate(zip(problems, rows, strict=True)):
@@ -211,11 +232,11 @@ def act(
     step: int | None = option(None, "h", "The step, from 0."),
     state: int | None = option(None, "s", "The state, from 0."),
     certs: Path | None = option(None, "DIR", "Accept only a policy signed under the authority in it (ca.crt)."),
-    server_name: str | None = option(None, "NAME", "In the server's certificate, if not HOST."),
+    server_name: str | None = option(None, "NAME", "Name in the server's certificate, if it is not HOST."),
     seed: int | None = option(
         None,
         "SEED",
-        "Of the draws, where the policy draws its actions; random by default.",
+        "Seed of the draws, if the policy draws its actions; random by default.",
     ),
     episode: int = option(0, "t", "The number of the episode, from 0; with --seed it decides what is drawn."),
     as_json: bool = option(False, "", "Print a JSON object for each answer.", name="--json"),
@@ -254,8 +275,8 @@ def _lines(first_episode: int) -> Iterator[tuple[int, int, int]]:
 
 def play(
     path: Path = argument("DIR", "A saved run, or a policy exported from one."),
-    agent: int = option(0, "i", "In whose environment to play, from 0."),
-    episodes: int = option(10, "N", "How many episodes."),
+    agent: int = option(0, "i", "Number of the agent in whose environment to play, from 0."),
+    episodes: int = option(10, "N", "Number of episodes."),
     seed: int = option(0, "N", "Seed of the environment."),
     env: str | None = option(
         None,
@@ -293,7 +314,7 @@ def play(
 
         first, *others = map(Image.fromarray, frames)
         with new_file(out) as draft:
-            first.save(draft, format="GIF", save_all=True, append_images=others, duration=MILLISECONDS, loop=0)
+            first.save(draft, format="GIF", save_all=True, append_images=others, duration=FRAME_MILLISECONDS, loop=0)
     certified = None if policy.guarantee is None else policy.guarantee.to_data()
     content = {**played.summary(), "guarantee": certified, "picture": None if out is None else str(out)}
     title = f"{policy.environment.get('id', policy.environment.get('name'))}, agent {agent}, seed {seed}"

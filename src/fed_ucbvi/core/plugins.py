@@ -1,4 +1,4 @@
-"""Things that other code brings along: ``module:attribute``, and what installed packages register by entry points."""
+"""Objects of other packages: named as ``module:attribute``, or registered by installed packages as entry points."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from fed_ucbvi.core.errors import InputError, printable, unknown_name
 
 MAIN = ("__main__", "__mp_main__")
-"""What the module of a script is called, in its own process and in those it starts."""
+"""Names of the module of a script, in its own process and in those it starts."""
 
 
 def is_attribute(name: str) -> bool:
-    """Whether ``name`` has the form ``module:attribute``.
+    """Return True if ``name`` has the form ``module:attribute``.
 
     >>> is_attribute("shops:five"), is_attribute("gridworld")
     (True, False)
@@ -26,7 +26,7 @@ def is_attribute(name: str) -> bool:
 
 
 def load_attribute(name: str) -> Any:
-    """What ``module:attribute`` names; modules in the current folder count, as with ``python -m``.
+    """Load the object ``module:attribute``; modules in the current folder are found, as with ``python -m``.
 
     >>> load_attribute("math:pi")
     3.141592653589793
@@ -57,7 +57,7 @@ def load_attribute(name: str) -> Any:
 
 
 def loaded_attribute(name: str) -> Any:
-    """What ``module:attribute`` names if the module has been imported already, otherwise None.
+    """The object ``module:attribute`` if the module has been imported already, otherwise None.
 
     For names that are read in files: code is not run because a file names it.
 
@@ -90,7 +90,7 @@ def check_code(kind: str, name: str, flag: str = "--code") -> None:
 
 
 def name_of_class(kind: type[Any]) -> str:
-    """How :func:`load_attribute` finds a class again.
+    """The name by which :func:`load_attribute` finds a class again.
 
     >>> from fractions import Fraction
     >>> name_of_class(Fraction)
@@ -102,9 +102,9 @@ def name_of_class(kind: type[Any]) -> str:
 
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
-    """What installed packages register in a group of entry points, by name; nothing is imported yet.
+    """Entry points of installed packages in a group, by name; no module is imported.
 
-    Where two packages register one name, it cannot be used, and :class:`Registry` says why.
+    A name that two packages register cannot be used; :class:`Registry` names both.
     """
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
@@ -115,9 +115,9 @@ def registered(group: str) -> dict[str, EntryPoint]:
 
 
 class Registry(Mapping[str, Any]):
-    """What this package knows by name together with what others register; ours go first.
+    """Objects by name: those of this package first, then those that other packages register.
 
-    Reading a name of others' imports their package, or raises an :class:`InputError`. Iterating imports nothing.
+    Reading a registered name imports its package, or raises an :class:`InputError`. Iterating imports nothing.
     """
 
     def __init__(self, own: Mapping[str, Any], group: str) -> None:
@@ -138,7 +138,7 @@ class Registry(Mapping[str, Any]):
             ) from error
 
     def find(self, kind: str, name: str) -> Any:
-        """What a name stands for; ``module:attribute`` is loaded."""
+        """The object with a name; ``module:attribute`` is loaded."""
         if is_attribute(name):
             return load_attribute(name)
         if name not in self:
@@ -146,7 +146,7 @@ class Registry(Mapping[str, Any]):
         return self[name]
 
     def at_hand(self, name: str) -> Any:
-        """The same for a name on record, or None: of ``module:attribute`` what is loaded already."""
+        """The object with a recorded name, or None; ``module:attribute`` is not imported for it."""
         try:
             return loaded_attribute(name) if is_attribute(name) else self.get(name)
         except InputError:  # registered by a package that cannot be loaded

@@ -20,10 +20,14 @@ EXECUTORS = ("local", "ray")
 
 @dataclass
 class SweepOutcome:
-    """How a sweep went: of its ``runs``, how many were done now, and skipped because they had been made earlier.
+    """The outcome of a sweep.
 
-    ``failed`` has the error of each run that failed, by id; ``damaged`` the ids of runs that were made again because
-    their files were damaged.
+    Attributes:
+        runs: number of runs of the sweep.
+        done: number of runs that were made now.
+        skipped: number of runs that had been made earlier.
+        failed: the error of each run that failed, by id.
+        damaged: ids of runs that were made again because their files were damaged.
     """
 
     name: str

@@ -36,12 +36,12 @@ class Made(NamedTuple):
 
 
 Results: TypeAlias = "Generator[tuple[Job, Made], None, None]"
-"""What an executor yields: each job when it ends, with its result. Closing the generator stops running jobs."""
+"""The results of an executor: each job when it ends, with its result. Closing the generator stops running jobs."""
 
 EPISODES_TO_COMPILE = 40
 """Number of episodes of a run that is made to compile what a job needs."""
 ATTEMPTS = 4
-"""How often a run is started if it is lost each time, with its node, its process or its result."""
+"""Number of times a run is started if it is lost each time, with its node, its process or its result."""
 
 
 def make(content: Mapping[str, Any]) -> Made:
@@ -65,7 +65,7 @@ def make(content: Mapping[str, Any]) -> Made:
 def compile_kernels(contents: Sequence[Mapping[str, Any]]) -> None:
     """Make a short run of each of these jobs with each driver, so that later processes find compiled code.
 
-    What is wrong with a job is reported when the job itself is run.
+    Errors of a job are reported when the job itself is run.
     """
     from fed_ucbvi.core.compiling import has_compiled_code, use_one_thread
     from fed_ucbvi.sweeps.job import Job

@@ -47,7 +47,7 @@ DAMAGED = "damaged"
 JOURNAL = "journal.jsonl"
 MAX_DIFFERENCES = 4
 MAX_VALUES = 6
-"""How many differences, and values of each, the message names when a folder holds another sweep."""
+"""Numbers of differences, and of values of each, in the message about a folder that holds another sweep."""
 
 
 class Store(NamedTuple):
@@ -164,7 +164,7 @@ class Store(NamedTuple):
             file.write(line + "\n")
 
     def seconds(self) -> dict[str, float]:
-        """How long each run took, by id, from the journal; a line that was cut off says nothing."""
+        """Seconds that each run took, by id, from the journal; lines that were cut off are left out."""
         journal = self.folder / JOURNAL
         found = dict[str, float]()
         for line in journal.read_text("utf-8").splitlines() if journal.exists() else ():
