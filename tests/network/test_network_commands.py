@@ -59,7 +59,7 @@ SECURE = "serve --certs c --sizes 3,2,3 --secure-sums"
         ("join localhost:1 --name node-0 --certs CERTS --env x.npz", "x.npz is not a file"),
         (f"{JOIN} --agents 1000000000 --env synthetic", "1,000,000,000 agents on this node take at least"),
         (f"{LIVE} --agents 1000000000 --horizon 8 --reward-range 0,1", "take at least"),
-        (f"{JOIN} --env gridworld --logs no.csv", "is no file"),
+        (f"{JOIN} --env gridworld --logs no.csv", "is not a file"),
         (f"{JOIN} --require-secure-sums", "needs certificates"),
         ("join 127.0.0.1:1 --certs CERTS --name node-0 --least-members 2", "at least 3"),
         ("join 127.0.0.1:1 --certs CERTS --name node-0 --members nowhere.txt", "cannot be read"),
