@@ -50,7 +50,7 @@ from sweeps import made_sweep
 
 
 def test_one_json_object_states_the_figures_of_the_run() -> None:
-    summary = told(*SMALL, "--eps-p", "0.1", "--seed", "3", "--driver", "counts")
+    summary = told(SMALL, "--eps-p", "0.1", "--seed", "3", "--driver", "counts")
     expected = run(FedUCBVI(nu=50), synthetic(agents=3, eps_p=0.1), 60, seed=3, driver="counts").summary()
     assert {**summary, "wall_seconds": 0} == {**json.loads(json.dumps(expected)), "wall_seconds": 0}
     wanted = "algorithm env agents episodes eps_p seed driver regret rounds bytes_up bytes_down nu"
@@ -66,7 +66,7 @@ def test_defaults_are_the_recommended_algorithm_on_the_papers_gridworld() -> Non
 
 
 def test_people_get_an_aligned_summary() -> None:
-    result = call(*SMALL)
+    result = call(SMALL)
     assert result.exit_code == 0
     assert result.stderr == ""
     parts = ("fed-ucbvi on synthetic", "\n  regret ", "rounds", "local")
@@ -75,11 +75,11 @@ def test_people_get_an_aligned_summary() -> None:
 
 
 def test_quiet_run_prints_nothing() -> None:
-    assert call(*SMALL, "--quiet").output == ""
+    assert call(SMALL, "--quiet").output == ""
 
 
 def test_quiet_run_still_prints_its_json() -> None:
-    assert told(*SMALL, "--quiet")["rounds"] > 0
+    assert told(SMALL, "--quiet")["rounds"] > 0
 
 
 class TestRunWithAWarning:
@@ -88,7 +88,7 @@ class TestRunWithAWarning:
     @pytest.fixture
     def ended(self) -> subprocess.CompletedProcess[str]:
         words = "run --env synthetic --agents 2 --episodes 20 --option nu=50 --json"
-        return executed(PROGRAM, *words.split(), *PUBLISHED)
+        return executed(PROGRAM, words.split(), PUBLISHED)
 
     def test_the_json_on_standard_output_has_the_warning(self, ended: subprocess.CompletedProcess[str]) -> None:
         assert json.loads(ended.stdout)["warnings"]
@@ -108,11 +108,11 @@ class TestRunWithAWarning:
 )
 def test_option_of_the_environment_reaches_it(option: str, value: object) -> None:
     words = ("run", *PUBLISHED, "--agents", "2", "--episodes", "20", "--env-option", option)
-    assert told(*words)["environment"][option.partition("=")[0]] == value
+    assert told(words)["environment"][option.partition("=")[0]] == value
 
 
 def test_seed_of_the_environment_reaches_it() -> None:
-    summary = told("run", *PUBLISHED, "--agents", "2", "--episodes", "20", "--env-seed", "4")
+    summary = told("run", PUBLISHED, "--agents", "2", "--episodes", "20", "--env-seed", "4")
     assert summary["environment"]["seed"] == 4
 
 
@@ -128,11 +128,11 @@ def test_seed_of_the_environment_reaches_it() -> None:
 def test_option_of_the_algorithm_reaches_it(option: str, value: object) -> None:
     words = ("run", *PUBLISHED, "--agents", "2", "--episodes", "20", "--option", option)
     name = option.partition("=")[0].replace("-", "_")
-    assert told(*words)["parameters"][name] == value
+    assert told(words)["parameters"][name] == value
 
 
 def test_parameter_that_is_not_given_has_its_default() -> None:
-    assert told(*SMALL)["parameters"]["bonus"] == FedUCBVI().bonus
+    assert told(SMALL)["parameters"]["bonus"] == FedUCBVI().bonus
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_version_is_that_of_the_package() -> None:
 
 @pytest.mark.parametrize("words", ["", "--help", "run --help"])
 def test_help_begins_with_the_usage(words: str) -> None:
-    assert "Usage: fed-ucbvi" in call(*words.split()).stdout
+    assert "Usage: fed-ucbvi" in call(words.split()).stdout
 
 
 def test_help_of_run_explains_watching_with_loss_0() -> None:
@@ -250,8 +250,8 @@ QUICK = {
 @pytest.mark.parametrize("command", QUICK)
 def test_json_of_a_command_is_one_object(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call(*SMALL, "--out", "saved", "--checkpoint", "kept", "--quiet").exit_code == 0
-    assert isinstance(told(*QUICK[command].split()), dict)
+    assert call(SMALL, "--out", "saved", "--checkpoint", "kept", "--quiet").exit_code == 0
+    assert isinstance(told(QUICK[command].split()), dict)
 
 
 # ------------------------------------------------------------------------------------------- what it refuses
@@ -296,7 +296,7 @@ def test_bad_input_is_refused_in_one_line(
 ) -> None:
     """And nothing is written."""
     monkeypatch.chdir(tmp_path)
-    assert message in refusal("run", "--out", "saved", *arguments)
+    assert message in refusal("run", "--out", "saved", arguments)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -307,25 +307,25 @@ def test_out_folders_are_checked_before_the_run(tmp_path: Path, monkeypatch: pyt
     saved = tmp_path / "saved"
     foreign = tmp_path / "foreign"
     file = tmp_path / "file"
-    assert call(*SMALL, "--out", saved).exit_code == 0
+    assert call(SMALL, "--out", saved).exit_code == 0
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("precious")
     file.write_text("precious")
     kept = tmp_path / "kept"
-    assert call(*SMALL, "--checkpoint", kept).exit_code == 0
+    assert call(SMALL, "--checkpoint", kept).exit_code == 0
     monkeypatch.setattr("fed_ucbvi.engine.run.run", never)
-    assert "exists" in refusal(*SMALL, "--out", saved)
-    assert "not something fed-ucbvi saved" in refusal(*SMALL, "--out", foreign, "--overwrite")
-    assert "not a folder" in refusal(*SMALL, "--out", file, "--overwrite")
-    assert "is not a folder" in refusal(*SMALL, "--out", file / "inside")
-    assert "fed-ucbvi/run is needed" in refusal(*SMALL, "--out", kept, "--overwrite")
-    assert "fed-ucbvi resume" in refusal(*SMALL, "--checkpoint", kept)
-    assert "neither inside the other" in refusal(*SMALL, "--out", tmp_path / "a", "--checkpoint", tmp_path / "a")
-    assert "neither inside the other" in refusal(*SMALL, "--out", tmp_path / "a", "--checkpoint", tmp_path / "a/b")
+    assert "exists" in refusal(SMALL, "--out", saved)
+    assert "not something fed-ucbvi saved" in refusal(SMALL, "--out", foreign, "--overwrite")
+    assert "not a folder" in refusal(SMALL, "--out", file, "--overwrite")
+    assert "is not a folder" in refusal(SMALL, "--out", file / "inside")
+    assert "fed-ucbvi/run is needed" in refusal(SMALL, "--out", kept, "--overwrite")
+    assert "fed-ucbvi resume" in refusal(SMALL, "--checkpoint", kept)
+    assert "neither inside the other" in refusal(SMALL, "--out", tmp_path / "a", "--checkpoint", tmp_path / "a")
+    assert "neither inside the other" in refusal(SMALL, "--out", tmp_path / "a", "--checkpoint", tmp_path / "a/b")
     assert (foreign / "thesis.tex").read_text() == file.read_text() == "precious"
     assert Run.load(saved).complete
     monkeypatch.undo()
-    assert "saved to" in call(*SMALL, "--seed", "8", "--out", saved, "--overwrite").stdout
+    assert "saved to" in call(SMALL, "--seed", "8", "--out", saved, "--overwrite").stdout
     assert Run.load(saved).about.seed == 8
     assert sorted(tmp_path.iterdir()) == [file, foreign, kept, saved]
 
@@ -338,7 +338,7 @@ class TestShow:
 
     @pytest.fixture
     def saved(self, tmp_path: Path) -> Path:
-        call(*SMALL, "--out", tmp_path / "saved")
+        call(SMALL, "--out", tmp_path / "saved")
         return tmp_path / "saved"
 
     def test_the_summary_has_the_regret(self, saved: Path) -> None:
@@ -359,7 +359,7 @@ class TestShow:
 
 def test_show_refuses_what_is_no_saved_run(tmp_path: Path) -> None:
     out = tmp_path / "saved"
-    call(*SMALL, "--out", out)
+    call(SMALL, "--out", out)
     assert ".svg or .pdf" in refusal("show", out, "--out", tmp_path / "x.jpg")
     assert "step must be at most 5" in refusal("show", out, "--step", "6")
     assert "the others compare several runs" in refusal("show", out, "--metric", "rounds")
@@ -387,16 +387,16 @@ def test_show_compares_several_runs_in_every_format(tmp_path: Path) -> None:
         runs[-1].save(folder)
     expected = compare_runs(runs, metric="rounds", baseline="0.3")
     arguments: list[str | Path] = ["show", *names, "--metric", "rounds", "--baseline", "0.3"]
-    assert call(*arguments).stdout == expected.to_markdown()
-    assert call(*arguments, "--format", "latex").stdout == expected.to_latex()
-    assert call(*arguments, "--format", "csv").stdout == expected.frame.write_csv()
-    found = told(*arguments, "--out", tmp_path / "x.png")
+    assert call(arguments).stdout == expected.to_markdown()
+    assert call(arguments, "--format", "latex").stdout == expected.to_latex()
+    assert call(arguments, "--format", "csv").stdout == expected.frame.write_csv()
+    found = told(arguments, "--out", tmp_path / "x.png")
     assert found["groups"] == expected.frame.rows(named=True)
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert "did you mean 'latex'" in refusal(*arguments, "--format", "latx")
-    assert "--step belongs to" in refusal(*arguments, "--step", "1")
+    assert "did you mean 'latex'" in refusal(arguments, "--format", "latx")
+    assert "--step belongs to" in refusal(arguments, "--step", "1")
     assert "same seeds" in refusal("show", folder, folder)
-    assert "unknown setting 'colour'" in refusal(*arguments, "--by", "colour")
+    assert "unknown setting 'colour'" in refusal(arguments, "--by", "colour")
 
 
 def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
@@ -406,14 +406,14 @@ def test_show_compares_the_runs_of_a_sweep(tmp_path: Path) -> None:
     assert call("show", tmp_path / "sweep").stdout == compare_runs(runs).to_markdown()
     assert call("show", tmp_path / "sweep", "--format", "csv").stdout == compare_runs(runs).frame.write_csv()
     chosen = ("--columns", "group, mean", "--label", "fed-ucbvi=x")
-    latex = call("show", tmp_path / "sweep", "--format", "latex", *chosen)
+    latex = call("show", tmp_path / "sweep", "--format", "latex", chosen)
     assert latex.stdout == compare_runs(runs, labels={"fed-ucbvi": "x"}).to_latex(["group", "mean"])
     assert "unknown column 'means'" in refusal("show", tmp_path / "sweep", "--columns", "means")
     assert "written NAME=TEXT" in refusal("show", tmp_path / "sweep", "--label", "fed-ucbvi")
     assert "pass --out FILE too" in refusal("show", tmp_path / "sweep", "--y-log")
     assert "such as 6.5x3" in refusal("show", tmp_path / "sweep", "--out", tmp_path / "x.svg", "--size", "6.5")
     looks = ("--facet", "agents", "--y-log", "--size", "8x5", "--colour", "fed-ucbvi=#123456")
-    assert call("show", tmp_path / "sweep", "--out", tmp_path / "x.svg", *looks).exit_code == 0
+    assert call("show", tmp_path / "sweep", "--out", tmp_path / "x.svg", looks).exit_code == 0
     assert "#123456" in (tmp_path / "x.svg").read_text(encoding="utf-8")
 
 
@@ -448,7 +448,7 @@ def test_on_a_terminal_a_comparison_is_a_table_that_fits(
 def test_resume_gives_what_the_run_would_have_given(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     out = tmp_path / "saved"
-    expected = told(*SMALL, "--checkpoint", kept, "--checkpoint-every", "7")
+    expected = told(SMALL, "--checkpoint", kept, "--checkpoint-every", "7")
     summary = told("resume", kept, "--out", out)
     assert summary["regret"] == expected["regret"]
     assert Run.load(out).rounds == expected["rounds"]
@@ -525,7 +525,7 @@ def test_an_interruption_without_out_says_that_nothing_is_saved(
 
     monkeypatch.setattr(Simulation, "advance", advance_and_stop)
     kept = tmp_path / "kept"
-    result = call(*SMALL, "--checkpoint", kept, "--checkpoint-every", "2")
+    result = call(SMALL, "--checkpoint", kept, "--checkpoint-every", "2")
     assert result.exit_code == 130
     assert "interrupted" in result.stdout
     assert "no result is saved" in result.stderr
@@ -577,17 +577,17 @@ class TestPlanOfSizes:
         ],
     )
     def test_the_answer_is_in_words(self, answer: str) -> None:
-        assert answer in " ".join(call(*self.SIZES.split()).stdout.split())
+        assert answer in " ".join(call(self.SIZES.split()).stdout.split())
 
     def test_the_json_is_the_forecast(self) -> None:
         expected = plan(states=8, actions=4, horizon=10, agents=20, episodes=10**12, eps_p=1e-4).summary()
-        assert told(*self.SIZES.split()) == json.loads(json.dumps(expected))
+        assert told(self.SIZES.split()) == json.loads(json.dumps(expected))
 
 
 def test_plan_takes_an_environment_for_its_sizes() -> None:
     expected = plan(states=12, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1).summary()
     rows = ("--env-option", "rows=4")
-    assert told("plan", "--env", "gridworld", "--eps-p", "0.1", *rows) == json.loads(json.dumps(expected))
+    assert told("plan", "--env", "gridworld", "--eps-p", "0.1", rows) == json.loads(json.dumps(expected))
     by_hand = " ".join(call("plan", "--env", "gridworld", "--eps-p", "0.1").stdout.split())
     assert "can never fire, whatever T" in by_hand
     assert "the bounds cannot tell at this T" in by_hand
@@ -615,7 +615,7 @@ def test_plan_takes_an_environment_for_its_sizes() -> None:
     ],
 )
 def test_what_a_command_cannot_use_is_refused_in_one_line(command: str, words: str) -> None:
-    assert words in refusal(*command.split())
+    assert words in refusal(command.split())
 
 
 class TestInspect:
@@ -628,20 +628,20 @@ class TestInspect:
         return inspect_federation(gridworld(agents=5, eps_p=0.1, seed=2))
 
     def test_the_heterogeneity_is_printed(self, found: Inspection) -> None:
-        text = " ".join(call(*self.WORDS.split()).stdout.split())
+        text = " ".join(call(self.WORDS.split()).stdout.split())
         assert f"0.1 by construction; {found.eps_p_least:.4g} is the least that would do" in text
 
     def test_the_price_of_sharing_is_printed(self, found: Inspection) -> None:
-        text = " ".join(call(*self.WORDS.split()).stdout.split())
+        text = " ".join(call(self.WORDS.split()).stdout.split())
         assert f"price of sharing {found.price.lower:.4g} (exact)" in text
 
     def test_the_picture_is_drawn(self, tmp_path: Path) -> None:
         picture = tmp_path / "agents.png"
-        call(*self.WORDS.split(), "--plot", picture)
+        call(self.WORDS.split(), "--plot", picture)
         assert picture.read_bytes().startswith(b"\x89PNG")
 
     def test_the_json_is_the_inspection(self, found: Inspection) -> None:
-        assert told(*self.WORDS.split()) == found.summary()
+        assert told(self.WORDS.split()) == found.summary()
 
 
 # --------------------------------------------------------------------------------------------- being quick

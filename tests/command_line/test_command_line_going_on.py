@@ -25,7 +25,7 @@ from repository import ROOT
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of a finished run."""
     folder = tmp_path_factory.mktemp("going-on") / "kept"
-    assert told(*SMALL, "--checkpoint", folder)["episodes"] == 60
+    assert told(SMALL, "--checkpoint", folder)["episodes"] == 60
     return folder
 
 
@@ -54,27 +54,27 @@ def test_counts_have_every_visit_of_the_run(kept: Path, tmp_path: Path) -> None:
 
 
 def test_warm_start_lowers_the_regret(counts: Path) -> None:
-    assert told(*SMALL, "--warm-start", counts)["regret"] < told(*SMALL)["regret"]
+    assert told(SMALL, "--warm-start", counts)["regret"] < told(SMALL)["regret"]
 
 
 def test_warm_start_from_a_checkpoint_is_that_from_its_counts(kept: Path, counts: Path) -> None:
-    from_file = told(*SMALL, "--warm-start", counts)
-    assert told(*SMALL, "--warm-start", kept)["regret"] == from_file["regret"]
+    from_file = told(SMALL, "--warm-start", counts)
+    assert told(SMALL, "--warm-start", kept)["regret"] == from_file["regret"]
 
 
 def test_missing_counts_are_refused(tmp_path: Path) -> None:
-    assert "is not a file" in refusal(*SMALL, "--warm-start", tmp_path / "missing.npz")
+    assert "is not a file" in refusal(SMALL, "--warm-start", tmp_path / "missing.npz")
 
 
 def test_file_of_another_kind_is_refused_as_counts(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("no counts at all", encoding="utf-8")
-    words = refusal(*SMALL, "--warm-start", tmp_path / "text.txt")
+    words = refusal(SMALL, "--warm-start", tmp_path / "text.txt")
     assert "is not a .npz file of counts that fed-ucbvi saved" in words
 
 
 def test_algorithm_that_cannot_start_from_counts_refuses_them(counts: Path) -> None:
     words = ("run", "--env", "synthetic", "--agents", "1", "--algorithm", "ucbvi", "--warm-start", counts)
-    assert "cannot start from the counts" in refusal(*words)
+    assert "cannot start from the counts" in refusal(words)
 
 
 def test_folder_without_a_checkpoint_has_no_counts(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_quick_examples_run_as_written(tmp_path: Path, monkeypatch: pytest.Monke
     for command in ("run", "resume", "counts", "show", "plan", "inspect", "environments", "algorithms"):
         for example in examples[command]:
             again = ["--overwrite"] if command == "resume" else []
-            assert call(*shlex.split(example), *again).exit_code == 0, example
+            assert call(*shlex.split(example), again).exit_code == 0, example
     assert {path.name for path in tmp_path.iterdir()} == {
         "my-run",
         "my-longer-run",
@@ -362,7 +362,7 @@ def test_a_reader_that_has_gone_ends_the_program_quietly(words: str) -> None:
 
 @pytest.mark.parametrize("words", first_of(["run --help", "environments"]))
 def test_a_terminal_of_no_columns_is_one_of_unknown_width(words: str) -> None:
-    nothing, none = (executed(PROGRAM, *words.split(), env={"COLUMNS": columns}) for columns in ("0", None))
+    nothing, none = (executed(PROGRAM, words.split(), env={"COLUMNS": columns}) for columns in ("0", None))
     assert nothing.returncode == none.returncode == 0
     assert nothing.stdout == none.stdout != ""
 
@@ -425,7 +425,7 @@ def test_a_run_for_which_the_disk_is_full_is_saved_elsewhere(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("flags", first_of([["--json"], ["--quiet"], []]))
 def test_a_run_that_can_be_saved_nowhere_is_printed(tmp_path: Path, flags: list[str]) -> None:
-    ended = executed(FULL_DISK, "everywhere", *SMALL, "--out", tmp_path / "saved", *flags, cwd=tmp_path)
+    ended = executed(FULL_DISK, "everywhere", SMALL, "--out", tmp_path / "saved", flags, cwd=tmp_path)
     assert ended.returncode == 2
     assert "regret" in ended.stdout
     (line,) = ended.stderr.splitlines()

@@ -48,7 +48,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 def test_a_server_says_everything_in_json_errors_too() -> None:
     before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(milliseconds=1)
-    result = call(*ALONE, "--log-format", "json", "--dashboard", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+    result = call(ALONE, "--log-format", "json", "--dashboard", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
     assert result.exit_code == 2
     lines = lines_of(result.stderr)
     for line in lines:
@@ -71,7 +71,7 @@ def test_a_server_says_everything_in_json_errors_too() -> None:
     ],
 )
 def test_command_that_cannot_start_says_so_in_json(command: str, message: str) -> None:
-    result = call(*command.split(), "--log-format", "json")
+    result = call(command.split(), "--log-format", "json")
     assert result.exit_code == 2
     (line,) = lines_of(result.stderr)
     assert line["level"] == "error"
@@ -79,10 +79,10 @@ def test_command_that_cannot_start_says_so_in_json(command: str, message: str) -
 
 
 def test_plain_lines_are_as_they_were() -> None:
-    lines = call(*ALONE).stderr.splitlines()
+    lines = call(ALONE).stderr.splitlines()
     assert lines[0].startswith("listening on port")
     assert lines[-1].startswith("error: after 0.05 s 4 agents are missing")
-    assert "unknown format of the log 'xml'" in refusal(*ALONE, "--log-format", "xml")
+    assert "unknown format of the log 'xml'" in refusal(ALONE, "--log-format", "xml")
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -176,7 +176,7 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    found = {call("algorithms").exit_code, call("run", "--env", "nowhere").exit_code, call(*ALONE).exit_code}
+    found = {call("algorithms").exit_code, call("run", "--env", "nowhere").exit_code, call(ALONE).exit_code}
     with monkeypatch.context() as patched:
         failed = SweepOutcome("s", tmp_path, 1, 0, 0, {"a": "b"}, (), 0.0)
         patched.setattr("fed_ucbvi.sweeps.execution.run_sweep", lambda *_, **__: failed)
@@ -184,7 +184,7 @@ def test_every_code_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         found.add(call("sweep", sweep, "--out", tmp_path / "out", "--json").exit_code)
     with monkeypatch.context() as patched:
         patched.setattr("fed_ucbvi.engine.run.run", interrupt)
-        found.add(call(*SMALL).exit_code)
+        found.add(call(SMALL).exit_code)
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run([sys.executable, "-c", PROGRAM, "--version"], stdout=writing, timeout=300)
@@ -205,7 +205,7 @@ def test_a_run_is_tracked_by_the_command_line(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(TensorBoardTracker, "close", talk)
     places = [tmp_path / "one", tmp_path / "two"]
     tracks = [word for place in places for word in ("--track", f"tensorboard:{place}")]
-    result = call(*SMALL, *tracks, "--track-every", "5", "--json")
+    result = call(SMALL, tracks, "--track-every", "5", "--json")
     assert result.exit_code == 0
     assert result.stderr.count("a tracker's own words") == 2
     summary = json.loads(result.stdout)
@@ -232,7 +232,7 @@ class TestFailingTracker:
 
     @pytest.fixture
     def result(self, calls: list[int], tmp_path: Path) -> Result:
-        return call(*SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--json")
+        return call(SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--json")
 
     def test_the_run_is_finished(self, result: Result) -> None:
         assert result.exit_code == 0
@@ -247,7 +247,7 @@ class TestFailingTracker:
 
 
 def test_a_tracker_that_is_not_known_is_refused_with_the_nearest_name() -> None:
-    assert "unknown tracker 'tensorbord'; did you mean 'tensorboard'?" in refusal(*SMALL, "--track", "tensorbord:x")
+    assert "unknown tracker 'tensorbord'; did you mean 'tensorboard'?" in refusal(SMALL, "--track", "tensorbord:x")
 
 
 class TestHangingTracker:
@@ -260,7 +260,7 @@ class TestHangingTracker:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(TensorBoardTracker, "describe", hang)
-        return call(*SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--out", tmp_path / "run", "--json")
+        return call(SMALL, "--track", f"tensorboard:{tmp_path / 'one'}", "--out", tmp_path / "run", "--json")
 
     def test_the_result_is_printed(self, result: Result) -> None:
         assert json.loads(result.stdout)["complete"] is True

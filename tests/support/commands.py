@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,10 +62,21 @@ class Result(Protocol):
         ...
 
 
+def words_of(arguments: Iterable[object]) -> list[str]:
+    """Words of a command line; tuples and lists among the arguments stand for their items."""
+    words: list[str] = []
+    for argument in arguments:
+        if isinstance(argument, tuple | list):
+            words += words_of(argument)
+        else:
+            words.append(str(argument))
+    return words
+
+
 def call(*arguments: object, input: str | None = None) -> Result:
     result = CliRunner().invoke(
         app,
-        [str(argument) for argument in arguments],
+        words_of(arguments),
         input=input,
         prog_name="fed-ucbvi",
     )
@@ -102,7 +113,7 @@ def executed(
 ) -> subprocess.CompletedProcess[str]:
     """Code in a process of its own; ``env`` changes its environment, and None takes a variable away."""
     own = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
+    command = [sys.executable, "-c", code, *words_of(arguments)]
     return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, timeout=300)
 
 

@@ -534,7 +534,7 @@ def test_the_command_line_refuses_what_cannot_be_used(made: Path, folder: Path, 
         nowhere = ("--out", tmp_path / "x", "--executor", "ray", "--address", "127.0.0.1:9")
         cases.append(((folder / "small.toml", *nowhere), "no Ray cluster answers at 127.0.0.1:9"))
     for arguments, message in cases:
-        assert re.search(message, refusal("sweep", *arguments))
+        assert re.search(message, refusal("sweep", arguments))
     assert not (tmp_path / "x").exists()
 
 
