@@ -109,7 +109,11 @@ def test_a_dying_node_brings_its_logs_once(secure: bool, after: bool, tls_files:
     expected = simulated(logs, BY_STEP, FedKLUCBVI())
 
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure)
-    own: dict[str, Any] = {"logs": logs[0], "most_failures": 20, "tls_files": tls_files if secure else None}
+    own: dict[str, Any] = {
+        "logs": logs[0],
+        "terms": NodeTerms(most_failures=20),
+        "tls_files": tls_files if secure else None,
+    }
     for dies_at in range(1, 8):  # the start, stop and report of round 0, and those of round 1
         others = nodes_with([None, *logs[1:]], BY_STEP)[1:]
         outcome = with_deaths(plan, BY_STEP, SPLIT, tmp_path / str(dies_at), [dies_at], after, others=others, **own)
