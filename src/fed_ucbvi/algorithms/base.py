@@ -41,6 +41,7 @@ from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 if TYPE_CHECKING:
+    from fed_ucbvi.problem.dynamics import Dynamics
     from fed_ucbvi.problem.federation import Federation
 
 Array = npt.NDArray[Any]
@@ -489,6 +490,17 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         the greedy policy of the server's own estimates is what is recommended.
         """
         return None
+
+    def with_dynamics(self, dynamics: Dynamics) -> Algorithm[Any, Any]:
+        """The algorithm that uses what is known of a problem, or raise; by default nothing can be used."""
+        raise InputError(
+            f"{self.name} counts visits by step, state and action, and cannot use known dynamics. Use fed-kl-ucbvi, "
+            "or federation.without_dynamics()."
+        )
+
+    def counted_setting(self, setting: Setting) -> Setting:
+        """The setting with the sizes of the tables in which visits are counted; by default those of the problem."""
+        return setting
 
     def certifying(self, delta: float) -> Algorithm[ServerT, AgentsT]:
         """The same, whose values are optimistic with probability ``1 - delta`` by proof; raise if there is none."""

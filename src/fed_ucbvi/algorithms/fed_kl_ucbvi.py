@@ -33,11 +33,13 @@ from fed_ucbvi.algorithms.counting_agents import SharedCounts
 from fed_ucbvi.algorithms.drawn_radius import DrawnServer, level_law
 from fed_ucbvi.algorithms.fed_kl_server import Server
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, optimism_events, pessimistic_values
+from fed_ucbvi.algorithms.known_dynamics import FedKLUCBVIOverLaws
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.parameters import Bounds, Help, NonNegative, Positive, Probability
 from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
 from fed_ucbvi.core.types import FloatArray, IndexArray
+from fed_ucbvi.problem.dynamics import Dynamics
 
 MANY_CELLS = 100_000
 GROWTH_OF_MANY = 0.001
@@ -100,6 +102,32 @@ class FedKLUCBVI(SharedCounts[Server]):
     def fast(*, stationary: bool = False) -> FastFedKLUCBVI:
         """Less regret and no proof; ``stationary`` if kernel and rewards do not depend on the step."""
         return FastFedKLUCBVI(stationary=stationary)
+
+    def with_dynamics(self, dynamics: Dynamics) -> FedKLUCBVI | FedKLUCBVIOverLaws:
+        """The same over laws and outcomes; counting by step and over all steps are two values of dynamics."""
+        sizes = (dynamics.horizon, dynamics.states, dynamics.actions)
+        if dynamics.digest == Dynamics.stationary(*sizes).digest:
+            return replace(self, stationary=True)
+        if self.stationary:
+            raise InputError(
+                "stationary=True says which visits are counted together, and so do the known dynamics of this "
+                "problem. Leave out stationary."
+            )
+        if dynamics.digest == Dynamics.by_step(*sizes).digest:
+            return self
+        if dynamics.rewards is None:
+            raise InputError(
+                "known dynamics must have known rewards too, unless they are Dynamics.by_step or "
+                "Dynamics.stationary; pass reward to Dynamics."
+            )
+        return FedKLUCBVIOverLaws(
+            dynamics=dynamics,
+            radius=float(self.radius),
+            delta=float(self.delta),
+            min_round_growth=float(self.min_round_growth or 0.0),
+            drawn=self.optimism == "drawn",
+            fresh_share=self.fresh_share,
+        )
 
     @property
     def counting(self) -> Counting:

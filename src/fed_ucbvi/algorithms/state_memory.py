@@ -69,7 +69,8 @@ def check_fleet_memory(
     """
     m = tables.agents
     K = tables.successors.shape[3]
-    shape = algorithm.counting.shape(setting.horizon, setting.states, setting.actions)
+    counted = algorithm.counted_setting(setting)
+    shape = algorithm.counting.shape(counted.horizon, counted.states, counted.actions)
     cells = int(np.prod(shape, dtype=object))
     visits = m * cells * (counter_bytes + 4)
     transitions = (1 if pooled else m) * cells * K * 8
@@ -92,7 +93,8 @@ def agents_bytes(algorithm: Algorithm[Any, Any], setting: Setting, tables: Fleet
 def _bytes_of_few(
     algorithm: Algorithm[Any, Any], setting: Setting, tables: FleetTables, agents: int, *, pooled: bool
 ) -> int:
-    shape = algorithm.counting.shape(setting.horizon, setting.states, setting.actions)
+    counted = algorithm.counted_setting(setting)
+    shape = algorithm.counting.shape(counted.horizon, counted.states, counted.actions)
     touched = VisitedCells.empty(agents, shape) if pooled else None
     few = tables._replace(agents=agents, rewards=tables.rewards[:agents], touched=touched)
     made = algorithm.new_agents(setting, few)

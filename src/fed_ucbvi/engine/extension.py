@@ -50,7 +50,8 @@ def warm_setting(algorithm: Algorithm[Any, Any], setting: Setting, counts: Count
         reason = algorithm.extension.warm_start or "it takes the report of each agent by itself"
         raise InputError(f"{algorithm.name} cannot start from the counts of an earlier run: {reason}.")
     stationary = algorithm.counting is Counting.STATIONARY
-    sizes = setting.states, setting.actions, setting.horizon
+    counted = algorithm.counted_setting(setting)
+    sizes = counted.states, counted.actions, counted.horizon
     counts.check_fits(sizes, stationary=stationary)
     if stationary and len(counts.visits) > 1:
         counts = counts.over_all_steps()

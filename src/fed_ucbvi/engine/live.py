@@ -138,6 +138,8 @@ class LiveFederation:
             description=dict(self.description),
             liars=None,
             reward_variances=None,
+            dynamics=None,
+            laws=None,
         )
 
 

@@ -16,18 +16,23 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, Counting, Setting
+from fed_ucbvi.algorithms.known_dynamics import FedKLUCBVIOverLaws
 from fed_ucbvi.algorithms.return_bounds import new_histogram
 from fed_ucbvi.core.errors import InputError, check_integer, check_positive_integer
 from fed_ucbvi.core.files import file_digest
 from fed_ucbvi.core.limits import MAX_COUNT, MAX_SEED, check_total_episodes
+from fed_ucbvi.core.sampling.levels import ONE_LEVEL
 from fed_ucbvi.core.types import CountArray, PolicyArray
 from fed_ucbvi.engine.drivers.base import Fleet
 from fed_ucbvi.engine.drivers.cuda import CUDA
 from fed_ucbvi.engine.drivers.episodes import SimulatedReturns
+from fed_ucbvi.engine.drivers.laws import LawReturns, law_fleet
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
+from fed_ucbvi.engine.law_party import LawParty, check_law_driver
 from fed_ucbvi.engine.live import LiveFederation
 from fed_ucbvi.engine.party import SimulatedParty
 from fed_ucbvi.environments import FederationLike, as_federation
+from fed_ucbvi.problem.dynamics import Dynamics
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.policies import by_action
 from fed_ucbvi.problem.units import Units
@@ -49,6 +54,7 @@ class Problem(ABC):
         random_rewards: True if rewards may depend on chance, given step, state and action.
         known: the federation by which a run is scored; None where the laws of the agents are unknown.
         description: name and options, for the record.
+        dynamics: known dynamics by which an algorithm may count; None where nothing is known.
         driver_name: name of the driver that collects the data, for the record.
         terminates: True if the last state stands for the end of an episode.
     """
@@ -62,6 +68,7 @@ class Problem(ABC):
     random_rewards: bool
     known: Federation | None
     description: Mapping[str, Any]
+    dynamics: Dynamics | None = None
     driver_name: str
     terminates: bool
 
@@ -173,15 +180,44 @@ class SimulatedProblem(Problem):
         if "live" in manifest:
             raise _live_checkpoint(folder)
 
-    @classmethod
-    def load(cls, folder: Path, manifest: Mapping[str, Any]) -> SimulatedProblem:
+    @staticmethod
+    def load(folder: Path, manifest: Mapping[str, Any]) -> SimulatedProblem:
         """The problem of the checkpoint in ``folder``."""
         if "live" in manifest:
             raise _live_checkpoint(folder)
         path = folder / FEDERATION
         if file_digest(path) != manifest["federation"]:
             raise InputError(f"{path} is damaged: it is not the file that was written.")
-        return cls(Federation.load(path), manifest["driver"])
+        return simulated_problem(Federation.load(path), manifest["driver"])
+
+
+class KnownProblem(SimulatedProblem):
+    """A simulated federation with known dynamics, which algorithms use.
+
+    Args:
+        federation: made by :meth:`Federation.from_laws`.
+        driver: ``auto`` or ``episodes``; both play episode by episode.
+        pooled: as for :class:`SimulatedProblem`.
+    """
+
+    def __init__(self, federation: Federation, driver: str = "auto", *, pooled: bool = True) -> None:
+        check_law_driver(driver)
+        super().__init__(federation, driver, pooled=pooled)
+        self.dynamics = federation.dynamics
+
+    def party(self, algorithm: Algorithm[Any, Any], setting: Setting) -> Any:
+        if isinstance(algorithm, FedKLUCBVIOverLaws):
+            return LawParty(algorithm, setting, self.known, pooled=self._pooled)
+        return super().party(algorithm, setting)  # by step or over all steps, which are dynamics too
+
+    def returns(
+        self, policy: PolicyArray, episodes: int, seed: int, limits: tuple[float, float] | None
+    ) -> CountArray:
+        histogram = new_histogram()
+        fleet = law_fleet(self.known, seed, 0, pooled=True, levels=ONE_LEVEL)
+        returns = LawReturns(fleet, self.known)
+        returns.add(by_action(policy, self.actions), 0, episodes, histogram, limits)
+        return histogram
 
 
 class LiveProblem(Problem):
@@ -270,7 +306,14 @@ def as_problem(given: ProblemLike, driver: str = "auto", score_with: FederationL
         return LiveProblem(given, None if score_with is None else as_federation(score_with))
     if score_with is not None:
         raise InputError("score_with is for live environments; tables are scored by themselves.")
-    return SimulatedProblem(as_federation(given), driver)
+    return simulated_problem(as_federation(given), driver)
+
+
+def simulated_problem(federation: Federation, driver: str) -> SimulatedProblem:
+    """The problem of a federation; one with known dynamics if it has any."""
+    if federation.dynamics is None:
+        return SimulatedProblem(federation, driver)
+    return KnownProblem(federation, driver)
 
 
 def elsewhere_error() -> InputError:

@@ -45,6 +45,7 @@ from fed_ucbvi.engine.judged_policies import policy_arrays, saved_policy
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.regret import Score, Scorer
 from fed_ucbvi.engine.state_arrays import SavedState, put_back, restore
+from fed_ucbvi.problem.dynamics import Dynamics
 from fed_ucbvi.problem.federation import Federation
 from fed_ucbvi.problem.policies import by_action, highest_level
 from fed_ucbvi.problem.units import OWN_UNITS, PER_STEP, Units
@@ -155,6 +156,7 @@ class Engine:
         together: True if all agents stop after the same episode. An agent that was away then has missed episodes.
         counts: counts of an earlier run to start from.
         promises: what the run promises while it learns.
+        dynamics: known dynamics of the problem, if there are any.
     """
 
     def __init__(
@@ -169,13 +171,19 @@ class Engine:
         together: bool,
         counts: CountTable | None = None,
         promises: Promises | None = None,
+        dynamics: Dynamics | None = None,
     ) -> None:
         self.requested = algorithm
         self.driver_name = driver
         self.together = together
         if known is not None and known.liars is not None:
             _check_withstands_liars(algorithm, setting)
-        self.algorithm = algorithm
+        if known is not None and known.dynamics is not None and dynamics is None:
+            raise InputError(
+                "known dynamics are used by simulations in one process; elsewhere, count by step, state and action: "
+                "use federation.without_dynamics()."
+            )
+        self.algorithm = algorithm if dynamics is None else algorithm.with_dynamics(dynamics)
         if promises is not None:
             self.algorithm = promises.apply(self.algorithm)
         if counts is not None:

@@ -76,8 +76,9 @@ class Simulation(Engine):
             together=algorithm.stops_jointly,
             counts=counts,
             promises=promises,
+            dynamics=self.problem.dynamics,
         )
-        if self.earlier is not None and self.known is not None:
+        if self.earlier is not None and self.known is not None and self.problem.dynamics is None:
             self.earlier.check_support(self.known.successors)
         self.party: Party = self.problem.party(self.algorithm, self.setting)
         if self.assurance is not None and self.assurance.return_limits is not None:

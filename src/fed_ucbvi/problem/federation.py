@@ -242,6 +242,10 @@ class Federation:
                 rows.append((name, shortened(str(value))))
         return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
 
+    def without_dynamics(self) -> Federation:
+        """The same tables with nothing known of them, for algorithms that count by step, state and action."""
+        return replace(self, dynamics=None, laws=None)
+
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
         """The same federation in which a fraction of the agents, chosen from the seed, lies.
 
