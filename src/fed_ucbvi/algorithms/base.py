@@ -388,11 +388,9 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
             agent went through, only where its owner has agreed.
         asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it has its plan as
             soon as it is made.
-        server_counts: whether reports are increments: what is new since the last one. The server adds them to a
-            table of all counts, so a planner needs an exchange only after a round without a synchronisation.
-        plays_any_policy: whether its agents may be told to play another policy than the server's, and count it alike.
-        checked: whether what it returns is checked in every round. This package's own algorithms are not: tests check
-            them. It need not be given.
+        server_counts: whether reports are the counts that are new since the last one. The server adds them to a table
+            of all counts, so a planner needs an exchange only after a round without a synchronisation, and agents may
+            be told to play another policy than the server's.
     """
 
     name: ClassVar[str]
@@ -402,8 +400,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     report_type: ClassVar[type[Any]] = tuple
     asks_to_plan: ClassVar[bool] = False
     server_counts: ClassVar[bool] = False
-    plays_any_policy: ClassVar[bool] = False
-    checked: ClassVar[bool]
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -412,7 +408,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Label an algorithm with a name of its own by it, unless it has a label."""
         super().__init_subclass__(**options)
         own = vars(cls)
-        cls.checked = not cls.__module__.startswith("fed_ucbvi.")
         if "name" in own:
             cls.label = own.get("label", cls.name)
 
@@ -608,9 +603,14 @@ def check_message(name: str, what: str, message: Message) -> None:
         )
 
 
+def needs_checks(algorithm: Algorithm[Any, Any]) -> bool:
+    """True if the results of an algorithm are checked in every round; those of this package are checked by tests."""
+    return not type(algorithm).__module__.startswith("fed_ucbvi.")
+
+
 def check_report(algorithm: Algorithm[Any, Any], report: Message) -> None:
     """Raise unless a server can use what agents report."""
-    if algorithm.checked:
+    if needs_checks(algorithm):
         check_message(algorithm.name, "report()", report)
 
 

@@ -1,8 +1,8 @@
 """Checks of what an algorithm from outside this package returns, made once per round before compiled code reads it.
 
 Compiled code does not test whether an index exists: an action of -1 would make it read and write elsewhere in memory.
-So the engine and the parties use these functions where :attr:`Algorithm.checked` is true. This package's own
-algorithms are checked by tests instead.
+So the engine and the parties use these functions for every algorithm that
+:func:`~fed_ucbvi.algorithms.base.needs_checks`. This package's own algorithms are checked by tests instead.
 """
 
 from __future__ import annotations

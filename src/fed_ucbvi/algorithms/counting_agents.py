@@ -287,8 +287,6 @@ class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
 class SharedCounts(Counted[ServerT], Generic[ServerT]):
     """An algorithm that needs nothing but the counts of all agents together; they may play any policy."""
 
-    plays_any_policy: ClassVar[bool] = True
-
     @property
     def counting(self) -> Counting:
         """By action, as agents may draw among several."""

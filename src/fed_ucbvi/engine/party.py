@@ -34,6 +34,7 @@ from fed_ucbvi.algorithms.base import (
     added_up,
     check_report,
     exchange_messages,
+    needs_checks,
 )
 from fed_ucbvi.algorithms.contract import checked_budgets
 from fed_ucbvi.algorithms.counters import counter_type
@@ -223,7 +224,7 @@ class Party(ABC):
         self.broadcast = broadcast
         self.policy = broadcast[0]
         self.first = first
-        if self.algorithm.checked:
+        if needs_checks(self.algorithm):
             fleet = len(self.driver.visits)
             self.budgets = checked_budgets(self.algorithm, self.setting, self.agents, broadcast, fleet)
         else:

@@ -92,7 +92,7 @@ class Promises:
 
     def apply(self, algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
         """The algorithm with the confidence that the promises need; raise if it cannot keep them."""
-        if not algorithm.plays_any_policy:
+        if not algorithm.server_counts:
             raise InputError(
                 f"{algorithm.name} learns only from what its own policy plays, so it cannot play an incumbent or "
                 "verify a policy. Use fed-kl-ucbvi, or a CountingAlgorithm of your own."

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, needs_checks
 from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import check_plan, checked_broadcast
 from fed_ucbvi.algorithms.count_table import CountTable
@@ -207,7 +207,7 @@ class Engine:
         self.server = self.algorithm.new_server(setting)
         if counts is not None:
             self.algorithm.start_from(self.server, counts)
-        if self.algorithm.checked:
+        if needs_checks(self.algorithm):
             self.broadcast()  # raise now what would be raised by the first round
         self._meter = Meter(self.algorithm.message_sizes(setting), setting.horizon)
         self.rows: list[RoundRow] = []
@@ -287,7 +287,7 @@ class Engine:
 
     def broadcast(self) -> Message:
         """The message with which the server begins a round, checked if the algorithm is not this package's own."""
-        if self.algorithm.checked:
+        if needs_checks(self.algorithm):
             return checked_broadcast(self.algorithm, self.setting, self.server)
         return self.algorithm.broadcast(self.server)
 
