@@ -80,7 +80,7 @@ def test_reports_over_the_network_have_the_problems_transitions_and_no_others() 
     federate(plan, nodes)
     possible = sum(len(set(row)) for row in world.successors.reshape((-1, world.successors.shape[3])).tolist())
     assert plan.support.numbers == possible * world.horizon < world.horizon * world.states**2 * world.actions / 2
-    assert all(node._own_report((), 0)[0].shape == (1, plan.support.numbers) for node in nodes)
+    assert all(node._reports.counts(with_logs=False)[0].shape == (1, plan.support.numbers) for node in nodes)
 
 
 def test_a_node_that_can_go_where_the_server_cannot_is_refused() -> None:

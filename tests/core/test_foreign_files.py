@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -31,7 +32,6 @@ from fed_ucbvi import (
 )
 from fed_ucbvi.algorithms.increments import Support
 from fed_ucbvi.core import memory
-from fed_ucbvi.core.files import manifest_digest
 from fed_ucbvi.core.foreign_tables import read_table
 from fed_ucbvi.engine.state_log import DIGEST_BYTES, HEAD, MAGIC
 from fed_ucbvi.engine.state_store import StateStore
@@ -390,11 +390,11 @@ def test_checkpoint_of_a_server_with_another_setting_is_damaged(
 
 @pytest.mark.parametrize(
     "memory",
-    [{"epoch": {}}, {"sent": []}, {"sent": {"counts": {"round": 1}}}, {"rosters": 3}],
+    [{"epoch": {}}, {"epoch": -1.5}, {"sums": []}, {"sums": {"entry": 3}}, {"sums": {"answer": 7}}, []],
 )
-def test_memory_of_a_node_of_another_form_is_damaged(memory: dict[str, object], tmp_path: Path) -> None:
+def test_memory_of_a_node_of_another_form_is_damaged(memory: object, tmp_path: Path) -> None:
     mutations = Mutations.of("memory of a node", tmp_path)
-    notes = StateStore(mutations.path / "memory", manifest_digest(mutations.path))
-    notes.write(notes.read()._replace(round=notes.last, about=memory))
-    with pytest.raises(InputError, match=r"is damaged: (Expected|Object missing)"):
+    data = msgspec.msgpack.encode(memory)
+    (mutations.path / "memory").write_bytes(hashlib.sha256(data).digest() + data)
+    with pytest.raises(InputError, match=r"is damaged\. It says what this node has sent"):
         mutations.reader.read(mutations.path)

@@ -21,7 +21,6 @@ from fed_ucbvi.network.messages import (
     MAX_SIGNED_BYTES,
     PART_BYTES,
     Continue,
-    Denial,
     Down,
     End,
     Hello,
@@ -33,6 +32,7 @@ from fed_ucbvi.network.messages import (
     Request,
     Roster,
     RosterEntry,
+    Sign,
     Start,
     Stop,
     encode,
@@ -167,21 +167,22 @@ def longest_down(plan: RunPlan) -> dict[str, Down]:
         chunk=LARGEST,
         arrays=(drawn, *others),
         confirmed=LARGEST,
-        roster=digest,
-        missed=LARGEST,
-        missed_roster=digest,
         playing=LARGEST,
         judged=(LARGEST, LARGEST),
-        credited=LARGEST,
-        credited_roster=digest,
     )
-    ready = Ready(digest, LARGEST, LARGEST, (LARGEST, LARGEST), True, digest, bytes(MAX_SIGNED_BYTES))
+    ready = Ready(
+        round=LARGEST,
+        digest=digest,
+        episodes=LARGEST,
+        rewards=True,
+        key=digest,
+        signature=bytes(MAX_SIGNED_BYTES),
+    )
     certificate = bytes(MAX_SIGNED_BYTES)
     name = "n" * 63
     entry = RosterEntry(name, LARGEST, LARGEST, certificate, ready)
-    denial = Denial(name, LARGEST, digest, bytes(MAX_SIGNED_BYTES), certificate)
     nodes = plan.setting.agents
-    roster = Roster(LARGEST, LARGEST, (entry,) * nodes, (denial,) * nodes)
+    roster = Roster(LARGEST, (entry,) * nodes)
     return {"Start": start, "Query": Query(LARGEST, LARGEST, asked, rewards=True), "Roster": roster}
 
 
@@ -255,7 +256,9 @@ def test_node_ends_with_one_sentence_on_a_message_above_the_limit() -> None:
         IN_SUMS.welcome(),
         Refusal("no", False),
         Start(1, 0, 0, 3, 1, (np.zeros(3),)),
-        Roster(1, 3, ()),
+        Roster(1, ()),
+        Sign(1),
+        Ready(1, bytes(32), 2, True, bytes(32), b""),
         Query(1, 0, ()),
         Continue(1, 2),
         Stop(1, 2),

@@ -12,8 +12,8 @@ from fed_ucbvi import Federation, FedKLUCBVI, InputError
 from fed_ucbvi.algorithms.base import Counting, Message
 from fed_ucbvi.network.checks import Expected, ReportSchema, check_played
 from fed_ucbvi.network.failures import ViolationError
-from fed_ucbvi.network.members import Member, Used
-from fed_ucbvi.network.messages import COUNTS, Played, Query, Request, Start, Stop
+from fed_ucbvi.network.members import Member
+from fed_ucbvi.network.messages import Played, Query, Request, Start, Stop
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.results.round_record import INCUMBENT
@@ -168,7 +168,7 @@ def test_what_earlier_rounds_left_unreported_may_be_where_their_policies_went(al
     elsewhere = tuple(array[:, :, :, [2, 0, 1]] for array in report)
     both = tuple(one + other for one, other in zip(report, elsewhere, strict=True))
     check_report(listed(*both), node, length, expected)
-    node.used[COUNTS] = Used(episodes=length)
+    node.reported_episodes = length
     with pytest.raises(ViolationError, match="that were not reported yet"):
         check_report(listed(*both), node, length, expected)
     check_report(listed(*report), node, length, expected)

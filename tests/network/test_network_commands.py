@@ -23,7 +23,7 @@ from faults import WORLD, unusual_certificate
 from fed_ucbvi import FedUCBVI, InputError
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates, node_name, read_request, write_request
 from fed_ucbvi.network.client import run_node
-from fed_ucbvi.network.messages import Denial
+from fed_ucbvi.network.messages import Ready, RosterEntry
 from fed_ucbvi.network.roster import Authority, der_of
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.server import FederationServer
@@ -50,8 +50,8 @@ SECURE = "serve --certs c --sizes 3,2,3 --secure-sums"
         ("serve --insecure --sizes 500,2,10 --algorithm fed-kl-ucbvi", "numbers a message"),
         ("serve --insecure --env gridworld --secure-sums", "needs certificates"),
         ("serve --certs c --nodes a,b --env gridworld --secure-sums", "at least 3 nodes"),
-        (f"{SECURE} --algorithm fed-ucbvi", "does not report new counts"),
-        (f"{SECURE} --algorithm byzan-ucbvi", "does not report new counts"),
+        (f"{SECURE} --algorithm fed-ucbvi", "secure sums add up what agents count"),
+        (f"{SECURE} --algorithm byzan-ucbvi", "secure sums add up what agents count"),
         ("join localhost:1 --name a --insecure --env nowhere:at_all", "cannot load"),
         ("join localhost --name a --insecure", "HOST:PORT"),
         ("join 127.0.0.1:abc --certs CERTS --name node-0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
@@ -206,9 +206,10 @@ def test_a_roster_with_a_nodes_weak_certificate_is_refused(tmp_path: Path) -> No
     make_certificates(tmp_path)
     files = unusual_certificate(tmp_path, "a", authority=True)
     authority = Authority(files.authority.read_bytes())
-    denial = Denial("a", 1, b"", b"", der_of(files.certificate.read_bytes()))
+    ready = Ready(1, bytes(32), 1, True, bytes(32), b"")
+    entry = RosterEntry("a", 0, 1, der_of(files.certificate.read_bytes()), ready)
     with pytest.raises(InputError, match=r"with a certificate that no node has: .*CA:true"):
-        authority.check(denial, "a run", 1)
+        authority.check(entry, "a run")
 
 
 @pytest.mark.parametrize(("unusual", "says"), WEAK[:4], ids=["RSA 1024", "P-192", "DSA", "SHA-224"])

@@ -29,7 +29,7 @@ from fed_ucbvi.network import client, coordinator, transport
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.rounds import NetworkRound
+from fed_ucbvi.network.reporting import OpenReports
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
@@ -75,7 +75,7 @@ async def test_a_server_that_dies_goes_on(moment: str, tmp_path: Path, monkeypat
     """The nodes live on: they find the new server at the old address and take back what it does not know of."""
     place, name = {
         "before a round": (coordinator.Coordinator, "_advance"),
-        "in the middle of a synchronisation": (NetworkRound, "_to_answer"),
+        "in the middle of a synchronisation": (OpenReports, "_to_report"),
         "before its checkpoint": (coordinator.Coordinator, "_keep"),
     }[moment]
     calls = failing(monkeypatch, place, name, (3, 11, 12, 20), CrashError())
@@ -392,7 +392,7 @@ def test_what_has_lost_its_log_is_not_begun_anew(lost: str, tmp_path: Path) -> N
     if lost.startswith("node"):
         go_on()
     if lost == "node-0/memory":
-        shutil.rmtree(folder)
+        folder.unlink()
     for path in folder.glob("log-*"):
         path.unlink()
     with pytest.raises(InputError, match="its log is missing"):

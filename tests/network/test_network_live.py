@@ -29,7 +29,7 @@ from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.federation_spec import FederationRules
 from fed_ucbvi.network.messages import Continue, Played, Query, Start, Stop, decode_down, encode
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.rounds import NetworkRound
+from fed_ucbvi.network.reporting import OpenReports
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
 from fed_ucbvi.network.sources import LiveSource
@@ -309,7 +309,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 @pytest.mark.parametrize(
     ("place", "name", "calls", "error"),
     [
-        (NetworkRound, "_to_answer", (3, 20), CrashError()),
+        (OpenReports, "_to_report", (3, 20), CrashError()),
         pytest.param(state_store, "append_bytes", (5, 6, 7, 12, 13, 17), FULL, marks=pytest.mark.full),
     ],
     ids=["a server that dies", "a full disk"],

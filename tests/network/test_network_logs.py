@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
 import pytest
-from msgspec.structs import replace
 
 import federation_processes as processes
-from faults import CrashError, failing, with_deaths
+from faults import CrashError, Fragile, failing, one_vanishes, with_deaths
 from fed_ucbvi import Federation, FedKLUCBVI, FedUCBVI, InputError, Run, counts_from_logs, riverswim, run, synthetic
 from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.network import client
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.federation_spec import FederationRules
-from fed_ucbvi.network.members import Member
-from fed_ucbvi.network.messages import Down, Start, ToMany, Up
+from fed_ucbvi.network.messages import Down, Roster, Sign, Start, Stop, Up
 from fed_ucbvi.network.node import Node
-from fed_ucbvi.network.node_terms import NodeTerms
-from fed_ucbvi.network.rounds import NetworkRound
+from fed_ucbvi.network.node_reports import MaskedReports
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server_checkpoint import counts_in
 from fed_ucbvi.network.sources import LiveSource
 from matrices import first_of
-from network import Served, TLSByName, assert_same, federate, make_nodes
+from network import Served, TLSByName, assert_same, federate, first_broadcast, make_nodes
 
 BY_STEP = synthetic(agents=4, eps_p=0.0, seed=2, states=4, actions=3, horizon=3)
 SWIM = riverswim(agents=4, horizon=6)
@@ -62,9 +58,7 @@ def write_log(path: Path, world: Federation, episodes: int, seed: int = 0) -> Pa
 
 def nodes_with(logs: list[Path | None], world: Federation, folder: Path | None = None) -> list[Node]:
     """The nodes of ``SPLIT``, each with a log or without."""
-    return [
-        make_nodes(world, SPLIT, folder, logs=log, terms=NodeTerms(most_failures=20))[i] for i, log in enumerate(logs)
-    ]
+    return [make_nodes(world, SPLIT, folder, logs=log)[i] for i, log in enumerate(logs)]
 
 
 def merged(logs: list[Path], world: Federation, *, stationary: bool) -> CountTable:
@@ -109,11 +103,7 @@ def test_a_dying_node_brings_its_logs_once(secure: bool, after: bool, tls_files:
     expected = simulated(logs, BY_STEP, FedKLUCBVI())
 
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure)
-    own: dict[str, Any] = {
-        "logs": logs[0],
-        "terms": NodeTerms(most_failures=20),
-        "tls_files": tls_files if secure else None,
-    }
+    own: dict[str, Any] = {"logs": logs[0], "tls_files": tls_files if secure else None}
     for dies_at in range(1, 8):  # the start, stop and report of round 0, and those of round 1
         others = nodes_with([None, *logs[1:]], BY_STEP)[1:]
         outcome = with_deaths(plan, BY_STEP, SPLIT, tmp_path / str(dies_at), [dies_at], after, others=others, **own)
@@ -135,8 +125,7 @@ async def test_a_server_started_again_takes_no_logs_twice(tmp_path: Path, monkey
     assert_same(outcome.run, simulated(logs, BY_STEP, FedKLUCBVI()), regret=False)
 
 
-@pytest.mark.parametrize("secure", [False, True])
-def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: TLSByName, tmp_path: Path) -> None:
+def test_logs_of_a_late_node_come_with_its_next_report(tmp_path: Path) -> None:
     """It is away while the others report theirs; a quorum of three closes without it."""
     logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(4)]
 
@@ -158,46 +147,61 @@ def test_logs_of_a_late_node_come_with_its_next_report(secure: bool, tls_files: 
                 return None
             return super().answer(message)
 
-    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=secure, quorum=3, wait=0.2)
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, quorum=3, wait=0.2)
     kinds = [Slow, Slow, Slow, Late]
-    nodes = [
-        kind(f"node-{i}", lambda M: BY_STEP, i, 1, logs=logs[i], terms=NodeTerms(most_failures=20))
-        for i, kind in enumerate(kinds)
-    ]
-    outcome = federate(plan, nodes, tls_files if secure else None, tmp_path / "server")
+    nodes = [kind(f"node-{i}", lambda M: BY_STEP, i, 1, logs=logs[i]) for i, kind in enumerate(kinds)]
+    outcome = federate(plan, nodes, folder=tmp_path / "server")
     assert Late.missed
     assert_counted(tmp_path / "server", outcome.run, merged(logs, BY_STEP, stationary=False))
 
 
-def test_too_few_contributors_keep_their_logs_until_there_are_more(tls_files: TLSByName, tmp_path: Path) -> None:
-    """One node of three has logs: alone they are in no sum; with the first episodes they are."""
+def test_logs_of_too_few_nodes_are_in_no_sum(tls_files: TLSByName, tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", BY_STEP, 20)
     plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True)
-    outcome = federate(plan, nodes_with([None, log, None], BY_STEP), tls_files, tmp_path / "server")
-    assert_counted(tmp_path / "server", outcome.run, merged([log], BY_STEP, stationary=False))
+    outcome = federate(plan, nodes_with([log, log, None], BY_STEP), tls_files, tmp_path / "server")
+    (event,) = outcome.events
+    assert event["what"] == "no sum: too few nodes have episodes for a sum"
+    assert event["done"] == "logs stay where they are"
+    without_logs = run(FedKLUCBVI(), BY_STEP, T, seed=SEED, driver="episodes")
+    assert_same(outcome.run, without_logs, regret=False, secure=True)
 
 
-async def test_nobody_is_told_logs_again(tls_files: TLSByName, tmp_path: Path, monkeypatch: Any) -> None:
-    """The difference of sums with and without them would show a node's logs."""
-    logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(3)]
-    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, patience=1.0)
-    start = NetworkRound.start
+def test_a_run_whose_logs_could_not_be_summed_goes_on_learning(tls_files: TLSByName, tmp_path: Path) -> None:
+    """A node vanishes in the sum of the logs; the rounds after it have sums of the others."""
+    logs = [write_log(tmp_path / f"{i}.csv", BY_STEP, 20, i) for i in range(4)]
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True, quorum=3, wait=0.3)
+    mortal = Fragile("node-0", lambda M: BY_STEP, 0, 1, logs=logs[0])
+    mortal.dies_at = 4  # the roster, after a start, a stop and a request to sign
+    others = [Node(f"node-{i}", lambda M: BY_STEP, i, 1, logs=logs[i]) for i in (1, 2, 3)]
+    outcome = one_vanishes(plan, [mortal, *others], tls_files)
+    lost = [event["round"] for event in outcome.events if event["done"] == "logs stay where they are"]
+    assert lost == [0]
+    records = outcome.run.records
+    assert (records["requests"] > 0).sum() > 10
+    assert outcome.run.rounds == (records["requests"] > 0).sum(), "every request was followed by a synchronisation"
+    assert outcome.run.V[0].max() < plan.setting.horizon, "something has been learnt"
 
-    def forgetful(now: NetworkRound, member: Member, chunk: int) -> ToMany:
-        honest = start(now, member, chunk)
-        if now.number < 3 or member.name != "node-1":
-            return honest
-        assert isinstance(honest.message, Start)
-        return ToMany(replace(honest.message, confirmed=-1))
 
-    monkeypatch.setattr(NetworkRound, "start", forgetful)
-    served = Served(plan, None, tls_files)
-    joined = served.join(*nodes_with([*logs], BY_STEP), patience=2.0)
-    with pytest.raises(FederationStoppedError):
-        await served.start()
-    with pytest.raises(InputError, match="asks for logs again"):
-        await joined[1]
-    await asyncio.gather(*joined, return_exceptions=True)
+def test_a_node_reports_its_logs_in_round_0_only(tls_files: TLSByName, tmp_path: Path) -> None:
+    """Also if the server says later that it has not had them."""
+    log = write_log(tmp_path / "log.csv", BY_STEP, 20)
+    plan = plan_for(FedKLUCBVI(), BY_STEP, T, seed=SEED, secure_sums=True)
+    node = Node("node-0", lambda M: BY_STEP, 0, 1, logs=log)
+    node.identify(tls_files("node-0"), "127.0.0.1")
+    node.enter(plan.welcome())
+    answered: list[Any] = []
+    reports = node._reports
+    assert isinstance(reports, MaskedReports)
+    reports.sums = Mock(**{"answer.side_effect": lambda roster, report: answered.append(report)})
+    broadcast = first_broadcast(plan)
+    for number in (0, 1):
+        node.answer(Start(number, 0, 0, 5 * number, 5 * number, broadcast, confirmed=-1))
+        node.answer(Stop(number, number))
+        node.answer(Sign(number))
+        node.answer(Roster(number, ()))
+    logged, played = (int(report[0].sum()) for report in answered)
+    assert logged == pl.read_csv(log).height
+    assert played == BY_STEP.horizon
 
 
 def test_live_nodes_bring_logs_whose_rewards_vary(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_pat
     """Also after rounds it missed; and, with a folder, every round before, but none of a course that was left."""
     state = Counter()
     kept = store(state, tmp_path)
-    kept.meet(1)
+    kept.memory.check_epoch(1)
     for number in (1, 2, 3, 7, 8):
         kept.return_to(kept.current)
         state.count += number
@@ -203,11 +203,11 @@ def test_a_node_holds_the_round_it_came_from_and_the_one_it_has_taken_in(tmp_pat
 def test_a_node_goes_to_no_older_server_than_it_has_met(tmp_path: Path) -> None:
     kept = store(Counter(), tmp_path)
     for epoch in (3, 5, 5):
-        kept.meet(epoch)
+        kept.memory.check_epoch(epoch)
     for again in (kept, store(Counter(), tmp_path)):
         with pytest.raises(InputError, match="the server is an old one"):
-            again.meet(4)
-        again.meet(6)
+            again.memory.check_epoch(4)
+        again.memory.check_epoch(6)
 
 
 FAR = 2**62
@@ -225,18 +225,23 @@ def test_a_node_refuses_and_forgets_an_epoch_in_the_future(tmp_path: Path) -> No
     assert again.enter(task.welcome()).rounds == (0,)
 
 
-def test_an_epoch_in_the_future_that_a_state_folder_remembers_does_not_count(tmp_path: Path) -> None:
-    store(Counter(), tmp_path).memorise(0, {"epoch": FAR})
+def test_an_epoch_in_the_future_that_a_state_folder_remembers_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as wrong:
+        wrong.setattr("fed_ucbvi.network.node_memory.epoch_now", lambda: FAR)
+        store(Counter(), tmp_path).memory.check_epoch(FAR)
     kept = store(Counter(), tmp_path)
-    kept.meet(epoch_now())
-    assert kept.memory["epoch"] <= epoch_now()
+    assert kept.memory.epoch == FAR
+    kept.memory.check_epoch(epoch_now())
+    assert kept.memory.epoch <= epoch_now()
 
 
 def test_a_run_whose_clocks_were_all_in_the_future_goes_on_when_they_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as wrong:
-        for module in ("server_checkpoint", "node_state_store"):
+        for module in ("server_checkpoint", "node_memory"):
             wrong.setattr(f"fed_ucbvi.network.{module}.epoch_now", lambda: FAR)
         federate(plan(), make_nodes(WORLD, [4], tmp_path), folder=tmp_path / "kept")
     assert_simulation(federate(plan(), make_nodes(WORLD, [4], tmp_path), folder=tmp_path / "kept"), plan())

@@ -24,7 +24,7 @@ from fed_ucbvi.network import certificates, messages
 from fed_ucbvi.network.certificates import PEM, SigningRequest, TLSFiles, read_authority
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import ConnectionEndedError, ConnectionLostError
-from fed_ucbvi.network.messages import COUNTS, PROTOCOL, REWARDS, Down, Hello, Refusal, Up, encode
+from fed_ucbvi.network.messages import PROTOCOL, Down, Hello, Refusal, Up, encode
 from fed_ucbvi.network.node import Node
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.server import Outcome
@@ -222,28 +222,21 @@ class Fragile(Node):
 
 
 class Noting(Fragile):
-    """A node that notes what rosters ask for, and its counts before they are masked.
-
-    At the first one in round ``dies_in`` or later that asks for ``dies_with``, it dies.
-    """
+    """A node that notes its counts before they are masked; it dies at a roster of round ``dies_in`` or later."""
 
     dies_in = -1
-    dies_with: tuple[str, ...] = (COUNTS, REWARDS)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.asked: list[tuple[int, tuple[str, ...]]] = []
         self.reports: dict[int, Message] = {}
 
     def _is_last(self, message: Down | None) -> bool:
-        if not isinstance(message, messages.Roster):
-            return False
-        self.asked.append((message.round, message.parts))
-        return 0 < self.dies_in <= message.round and message.parts == self.dies_with
+        return isinstance(message, messages.Roster) and 0 < self.dies_in <= message.round
 
     def _contribute(self, roster: messages.Roster) -> messages.Report | messages.Decline:
         answer = super()._contribute(roster)
-        self.reports[roster.round] = tuple(array.copy() for array in self._own_report((), 0))
+        counts = self._reports.counts(with_logs=roster.round == 0)
+        self.reports[roster.round] = tuple(array.copy() for array in counts)
         return answer
 
 

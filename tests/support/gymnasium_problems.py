@@ -150,3 +150,23 @@ class ExpectedReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         reward = sum(p * paid for p, _, paid, _ in table.P[int(self.state)][int(action)])
         self.state, _, terminated, truncated, info = self.env.step(action)
         return self.state, reward, terminated, truncated, info
+
+
+class Thermometer(gymnasium.Env[Any, Any]):
+    """A room whose temperature is always 0.5, and that pays 0.5 per step."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (1,), dtype=np.float32)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.full(1, 0.5, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return np.full(1, 0.5, dtype=np.float32), 0.5, False, False, {}
+
+
+def thermometer(agent: int) -> Thermometer:
+    """The same room for every agent."""
+    return Thermometer()

@@ -1,94 +1,138 @@
-"""A server that does what it likes with real nodes; and nodes, as processes, without exactly one check.
+"""A server that does what it likes with real nodes: the attacks of ``docs/trust.md``.
 
-``tests/support/warm_start.py`` starts them. They leave in files what they sent before it was masked; tests compare.
+``tests/support/unchecked_nodes.py`` has the nodes' side: processes in which exactly one check is missing.
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import importlib
-import inspect
 import itertools
+import json
 import shutil
-import sys
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from msgspec.structs import replace
 
 from fed_ucbvi import FedKLUCBVI, synthetic
-from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.algorithms.base import Message, Setting
+from fed_ucbvi.environments.bins import Bins, Edges, Whole
 from fed_ucbvi.network.certificates import TLSFiles, make_certificates
 from fed_ucbvi.network.failures import ConnectionLostError
 from fed_ucbvi.network.members import NodeStream
-from fed_ucbvi.network.messages import Decline, Denial, Hello, Query, Ready, Report, Roster, RosterEntry, Start
-from fed_ucbvi.network.roster import Company, Credentials, der_of, fingerprint, make_roster
-from fed_ucbvi.network.run_plan import plan_for
+from fed_ucbvi.network.messages import (
+    Decline,
+    Hello,
+    Query,
+    Ready,
+    Report,
+    Roster,
+    RosterEntry,
+    Sign,
+    Start,
+    Stop,
+    Welcome,
+)
+from fed_ucbvi.network.rewards import NUMBERS
+from fed_ucbvi.network.roster import Credentials, der_of, fingerprint, make_roster
+from fed_ucbvi.network.run_plan import RunPlan, plan_for
 from fed_ucbvi.network.secure_sums import masked, pair_key, summed
 from fed_ucbvi.network.transport import Listener, WireCount
-from network import first_broadcast
+from fed_ucbvi.results.round_record import INCUMBENT, VERIFYING
+from network import first_broadcast, live_plan_of
 
 NAMES = ("node-0", "node-1", "node-2", "node-3")
+OTHERS = NAMES[:3]
 VICTIM = "node-3"
 GHOSTS = ("ghost-1", "ghost-2")
-"""They have certificates and no process: whoever is the server, is they."""
+"""They have certificates and no process: the server plays them."""
 SIZES: dict[str, Any] = {"states": 3, "actions": 2, "horizon": 3}
-PROBLEM = (
-    "--env",
-    "synthetic",
-    *(part for name in SIZES for part in ("--env-option", f"{name}={SIZES[name]}")),
-)
+STEPS = int(SIZES["horizon"])
+PROBLEM = ("--env", "synthetic", *(part for name in SIZES for part in ("--env-option", f"{name}={SIZES[name]}")))
+ROOM = ("--live", "gymnasium_problems:thermometer")
 T = 200
+MANY = 2**36
+"""Number of episodes for which rewards have a coarser grid."""
 EPISODES = 20
-"""In a run, and in the round that the server is after."""
+"""Episodes of the round that the server is after."""
+LOGGED = 300
+"""Episodes in the victim's log."""
+WORLD = synthetic(agents=6, eps_p=0.0, seed=0, **SIZES)
+PLAN = plan_for(FedKLUCBVI(), WORLD, T, collection="live", secure_sums=True, run="the-run")
+
+
+def bins_cut_at(temperature: float) -> Bins:
+    return Bins((Edges("0", (temperature,)),), (Whole("0", 0, 2),), STEPS, (0.0, 1.0))
+
+
+ROOM_PLAN = live_plan_of(
+    FedKLUCBVI(),
+    Setting(states=3, actions=2, horizon=STEPS, agents=6, episodes=T, eps_p=0.0, seed=0, random_rewards=True),
+    secure_sums=True,
+    bins=bins_cut_at(0.9),
+    run="the-run",
+)
+
 Said = tuple[str, int, str]
-"""A node, a round, and what the node has answered to a roster."""
+"""A node, a round, and what the node has answered to a roster or to a request to sign."""
 Answer = Report | Decline | None
 CarryOut = Callable[["Attacker"], Awaitable[Message | None]]
+Restart = Callable[[Sequence[str]], None]
 
 
-class Attack(NamedTuple):
+def everything(arrays: Message) -> Message:
+    return arrays
+
+
+@dataclass(frozen=True)
+class Attack:
     """An attack.
 
     Attributes:
         carry_out: what the server does; gives what it has read.
-        check: without which it succeeds.
+        check: the check without which it succeeds; empty: the options are the cure.
         says: what a node then says that has the check, or the server hears.
-        options: of all nodes, or of one.
-        up_to: of the numbers that it reads so many episodes are of others.
-        nodes: that take part.
+        options: of all nodes (under the empty name), or of one.
+        part: the part of what the victim sends that the server is after.
+        tolerance: largest sum of the differences between what was read and what the victim had.
+        nodes: the nodes that take part.
+        plan: the run.
+        problem: what the nodes play in.
+        welcome: the welcome of a node.
     """
 
     carry_out: CarryOut
     check: str
-    says: str
-    options: Mapping[str, Sequence[str]] = MappingProxyType({})
-    up_to: int = 0
+    says: str = ""
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    part: Callable[[Message], Message] = everything
+    tolerance: float = 0.0
     nodes: Sequence[str] = NAMES
+    plan: RunPlan = PLAN
+    problem: Sequence[str] = PROBLEM
+    welcome: Callable[[RunPlan, str], Welcome] = lambda plan, name: plan.welcome()
 
 
 ATTACKS: dict[str, Attack] = {}
 
 
-def attack(*about: Any, **more: Any) -> Callable[[CarryOut], CarryOut]:
+def attack(check: str, says: str = "", **more: Any) -> Callable[[CarryOut], CarryOut]:
     def listed(carry_out: CarryOut) -> CarryOut:
-        ATTACKS[carry_out.__name__] = Attack(carry_out, *about, **more)
+        ATTACKS[carry_out.__name__] = Attack(carry_out, check, says, **more)
         return carry_out
 
     return listed
 
 
 ALL = ""
-STRICT = {ALL: ("--most-failures", "0")}
 PINNED = {VICTIM: ("--members", "members.txt")}
 SILENT: dict[str, Sequence[str]] = dict.fromkeys(("node-1", "node-2"), ("--no-rewards",))
+STATE = dict.fromkeys(NAMES, ("--state", "state"))
+LOGS = {VICTIM: ("--logs", "log.csv")}
 STAND_OUT = "and 3 are needed, so that no node's numbers stand out"
 
 
@@ -97,13 +141,16 @@ class Attacker:
 
     Args:
         folder: with certificates, the authority's key included, in ``certs``.
+        attack: the attack that it carries out.
+        restart: ends the processes of some nodes and starts them again.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, attack: Attack, restart: Restart) -> None:
         self.folder = folder
         self.certs = folder / "certs"
-        world = synthetic(agents=6, eps_p=0.0, seed=0, **SIZES)
-        self.plan = plan_for(FedKLUCBVI(), world, T, collection="live", secure_sums=True, run="the-run")
+        self.plan = attack.plan
+        self._attack = attack
+        self._restart = restart
         self.streams: dict[str, NodeStream] = {}
         self.agents: dict[str, tuple[int, int]] = {}
         self.certificates: dict[str, bytes] = {}
@@ -118,7 +165,7 @@ class Attacker:
         stream = NodeStream(connection, WireCount())
         hello = await stream.receive()
         assert isinstance(hello, Hello)
-        await stream.send(self.plan.welcome())
+        await stream.send(self._attack.welcome(self.plan, hello.node))
         await stream.receive()
         stream.limits = dict.fromkeys(("Played", "Report"), 1 << 24)
         self.agents[hello.node] = hello.first_agent, hello.agents
@@ -129,156 +176,359 @@ class Attacker:
     async def policy(self, certificate: bytes) -> bytes:
         raise NotImplementedError
 
-    def entry(self, name: str, ready: Ready) -> RosterEntry:
-        return RosterEntry(
-            name,
-            *self.agents[name],
-            self.certificates[name],
-            replace(ready, denial=b""),
-        )
+    async def meet(self, names: Iterable[str]) -> None:
+        """Wait until these nodes are connected."""
+        while not self.streams.keys() >= {*names}:
+            await asyncio.sleep(0.01)
+
+    async def start_again(self, names: Sequence[str]) -> None:
+        """Have the processes of these nodes killed and started again."""
+        for name in names:
+            del self.streams[name]
+        self._restart(names)
+        await self.meet(names)
+
+    def only_action(self, action: int) -> Message:
+        """The broadcast with a policy that plays one action."""
+        policy = np.zeros_like(self.broadcast[0])
+        policy[..., action] = True
+        return (policy, *self.broadcast[1:])
+
+    # ------------------------------------------------------------------------------------------------------ a round
 
     async def play(
         self,
         name: str,
         number: int,
         episodes: int,
-        confirmed: tuple[int, bytes] = (0, b""),
-        **rest: Any,
-    ) -> Ready:
-        """Have a node play so many episodes of a round, and take what it signs."""
-        arrays = rest.pop("broadcast", self.broadcast)
-        base = rest.pop("base", self.base[name])
-        used = dict(zip(("credited", "credited_roster"), confirmed, strict=True))
+        *,
+        broadcast: Message | None = None,
+        base: int | None = None,
+        first: int | None = None,
+        most: int | None = None,
+        playing: int = 0,
+        judged: tuple[int, ...] = (),
+    ) -> None:
+        """Have a node play so many episodes of a round."""
         start = Start(
-            number,
-            base,
-            self.played[name],
-            episodes,
-            1,
-            arrays,
-            *confirmed,
-            **{**used, **rest},
+            round=number,
+            base=self.base[name] if base is None else base,
+            first=self.played[name] if first is None else first,
+            most=episodes if most is None else most,
+            chunk=1,
+            arrays=self.broadcast if broadcast is None else broadcast,
+            playing=playing,
+            judged=judged,
         )
-        said: Any = await self.streams[name].ask([start])
-        assert said.played == episodes
-        self.base[name], self.played[name] = number, self.played[name] + episodes
-        self.signed[name] = self.entry(name, said.ready)
-        ready: Ready = said.ready
-        return ready
+        played: Any = await self.streams[name].ask([start])
+        assert played.played == episodes
+        self.base[name] = number
+        self.played[name] = start.first + played.before + episodes
+        await self.streams[name].send(Stop(number, episodes))
 
-    async def everyone(self, number: int, episodes: int, names: Iterable[str] = NAMES, **rest: Any) -> None:
+    async def sign(self, name: str, number: int) -> Ready | None:
+        """Take what a node signs; None if it declines."""
+        answer = await self.ask(Sign(number), name)
+        if not isinstance(answer, Ready):
+            return None
+        self.signed[name] = RosterEntry(name, *self.agents[name], self.certificates[name], answer)
+        return answer
+
+    async def everyone(self, number: int, episodes: int, names: Iterable[str] = NAMES, **rest: Any) -> bool:
+        """Have nodes play and sign; False if one of them does not sign."""
+        signed = []
         for name in names:
             await self.play(name, number, episodes, **rest)
+            signed.append(await self.sign(name, number))
+        return None not in signed
 
-    def invent(
-        self,
-        name: str,
-        first_agent: int,
-        binding: bytes,
-        number: int = 1,
-        folder: str = "certs",
-    ) -> Ghost:
-        """Be a member oneself: with a certificate, new episodes and rewards that nobody has."""
+    def invent(self, name: str, first_agent: int, number: int = 1, folder: str = "certs") -> Ghost:
+        """Be a member oneself: with a certificate, episodes and rewards that nobody has."""
         ghost = Ghost(self, name, first_agent, TLSFiles.of(self.folder / folder, name))
-        ready = ghost.own.ready(number, binding, (EPISODES, EPISODES), (0, 0), rewards=True)
-        ghost.entry = self.signed[name] = RosterEntry(name, first_agent, 1, ghost.certificate, ready)
+        digest = self.signed[VICTIM].ready.digest
+        ghost.entry, ghost.key = ghost.own.sign(number, digest, EPISODES, rewards=True)
+        self.signed[name] = ghost.entry
         return ghost
 
-    def roster(self, number: int, names: Iterable[str], denials: Sequence[Denial] = ()) -> Roster:
-        return make_roster(number, 0, [self.signed[name] for name in names], denials)
+    def roster(self, number: int, names: Iterable[str]) -> Roster:
+        return make_roster(number, [self.signed[name] for name in names])
 
-    async def ask(self, message: Roster | Query, name: str) -> Answer:
+    async def ask(self, message: Roster | Query | Sign, name: str) -> Any:
         """What a node answers; None if it ends instead."""
         try:
-            answer: Any = await self.streams[name].ask([message])
+            answer = await self.streams[name].ask([message])
         except ConnectionLostError as lost:
             self.said.append((name, message.round, str(lost)))
             return None
         self.said.append((name, message.round, getattr(answer, "reason", "a report")))
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     async def sum(self, roster: Roster, *ghosts: Ghost) -> Message | None:
-        """What one gets to know: the sum, if all have answered. One knows one's own masks."""
+        """The sum, if all nodes of a roster have answered. The server knows the masks of its own members."""
         names = [entry.name for entry in roster.entries if entry.name not in {ghost.name for ghost in ghosts}]
         answers = [await self.ask(roster, name) for name in names]
         reports = [answer.arrays for answer in answers if isinstance(answer, Report)]
         if len(reports) < len(names):
             return None
         nothing = tuple(np.zeros_like(array) for array in reports[0])
-        own = [masked(nothing, ghost.name, ghost.own.pairs(roster, 6), fingerprint(roster)) for ghost in ghosts]
+        own = [masked(nothing, ghost.name, ghost.pairs(roster), fingerprint(roster)) for ghost in ghosts]
         return summed([*reports, *own])
 
-    async def honest_sum(self, names: Iterable[str] = NAMES, **parts: bool) -> tuple[bytes, Message]:
-        """What is new in round 1, of nodes that have all played it, with the digest of the roster."""
-        await self.everyone(1, EPISODES, names)
-        roster = replace(self.roster(1, names), **parts)
-        total = await self.sum(roster)
+    async def honest_sum(self, names: Iterable[str] = NAMES) -> Message:
+        """The sum of round 1 over nodes that have all played it."""
+        assert await self.everyone(1, EPISODES, names)
+        total = await self.sum(self.roster(1, names))
         assert total is not None, "an honest sum"
-        return fingerprint(roster), total
+        return total
 
     async def sum_with_ghosts(self, *names: str) -> Message | None:
-        """What is new in round 1 of these nodes and of invented members."""
+        """The sum of round 1 over these nodes and invented members."""
         await self.everyone(1, EPISODES, names)
-        binding = self.signed[VICTIM].ready.binding
-        ghosts = [self.invent(name, 4 + i, binding) for i, name in enumerate(GHOSTS)]
+        ghosts = [self.invent(name, 4 + i) for i, name in enumerate(GHOSTS)]
         return await self.sum(self.roster(1, [*names, *GHOSTS]), *ghosts)
 
 
 class Ghost:
+    """A member that the server invents."""
+
     entry: RosterEntry
+    key: bytes
 
     def __init__(self, server: Attacker, name: str, first_agent: int, files: TLSFiles) -> None:
         self.name = name
-        self.certificate = der_of(files.read()[1])
         self.own = Credentials(name, first_agent, 1, server.plan.run, files)
+
+    def pairs(self, roster: Roster) -> dict[str, bytes]:
+        return self.own.pairs(roster, self.entry, self.key, 6)
 
 
 def less(one: Message | None, other: Message | None) -> Message | None:
     """What one sum has more than another."""
-    if one is None or other is None:
+    return None if one is None or other is None else tuple(a - b for a, b in zip(one, other, strict=True))
+
+
+def if_any(arrays: Message) -> Message | None:
+    """These numbers, unless all are 0 or some are negative."""
+    return arrays if arrays[0].any() and not (arrays[0] < 0).any() else None
+
+
+ACTIONS = np.array([PLAN.support.place(number)[2] for number in range(PLAN.support.numbers)])
+
+
+def counts_of_action_0(arrays: Message) -> Message:
+    """Transitions after action 0 alone."""
+    counts = arrays[0].copy()
+    counts[:, ACTIONS != 0] = 0
+    return (counts,)
+
+
+def counts_alone(arrays: Message) -> Message:
+    return arrays[:1]
+
+
+def rewards_alone(arrays: Message) -> Message:
+    return (arrays[-1][:, :NUMBERS],)
+
+
+def total_reward(arrays: Message) -> Message:
+    """The sum of rewards, read on the finer of two grids."""
+    return (arrays[-1][:, 1:2] / 2.0**40,)
+
+
+def returns_of_policy_1(arrays: Message) -> Message:
+    """The histogram of the returns of the policy with number 1."""
+    first = NUMBERS + SIZES["states"] + 1
+    bins = (arrays[-1].shape[1] - first) // 2
+    return (arrays[-1][:, first : first + bins],)
+
+
+# ------------------------------------------------------------------------------------------- this round, and no other
+
+
+@attack("this round only", part=counts_of_action_0)
+async def a_round_that_the_victim_plays_alone(server: Attacker) -> Message | None:
+    """Round 1 goes to the victim alone, with another policy than round 2, which goes to everybody."""
+    await server.play(VICTIM, 1, EPISODES, broadcast=server.only_action(0))
+    await server.everyone(2, EPISODES, broadcast=server.only_action(1))
+    total = await server.sum(server.roster(2, NAMES))
+    return None if total is None else if_any(counts_of_action_0(total))
+
+
+@attack("this round only", part=counts_of_action_0)
+async def a_round_that_closes_without_the_victim(server: Attacker) -> Message | None:
+    """Round 1 is summed without the victim, which was late; in round 2 everybody plays another policy."""
+    await server.everyone(1, EPISODES, broadcast=server.only_action(0))
+    first = await server.sum(server.roster(1, OTHERS))
+    await server.everyone(2, EPISODES, broadcast=server.only_action(1))
+    second = await server.sum(server.roster(2, NAMES))
+    if first is None or second is None:
         return None
-    return tuple(a - b for a, b in zip(one, other, strict=True))
+    (difference,) = less(counts_of_action_0(second), counts_of_action_0(first)) or ()
+    return if_any((difference,))
 
 
-# ------------------------------------------------------------------------------------------------------- attacks
+@attack("this round only", tolerance=3 * STEPS, part=counts_alone)
+async def a_sum_that_is_said_to_have_failed(server: Attacker) -> Message | None:
+    """Another sum, of one more episode of each node, over three of the four."""
+    first = await server.honest_sum()
+    await server.everyone(2, 1)
+    second = await server.sum(server.roster(2, OTHERS))
+    if second is None or second[0].sum() <= len(OTHERS) * STEPS:
+        return None
+    return (first[0] - second[0],)
+
+
+@attack("payments of this round only", part=returns_of_policy_1)
+async def returns_of_a_policy_that_only_the_victim_played(server: Attacker) -> Message | None:
+    """The victim counts round 1 alone; in round 2 everybody plays policy 2, and policy 1 is judged, too."""
+    await server.play(VICTIM, 1, EPISODES, playing=INCUMBENT, judged=(1, 0))
+    judging: dict[str, Any] = {"playing": VERIFYING, "judged": (1, 2)}
+    await server.play(VICTIM, 2, EPISODES, base=0, first=0, most=2 * EPISODES, **judging)
+    await server.sign(VICTIM, 2)
+    await server.everyone(2, EPISODES, OTHERS, **judging)
+    total = await server.sum(server.roster(2, NAMES))
+    return None if total is None else if_any(returns_of_policy_1(total))
+
+
+@attack("logs in round 0 only", tolerance=(3 * EPISODES + EPISODES) * STEPS, options=LOGS, part=counts_alone)
+async def logs_in_the_sum_of_round_1(server: Attacker) -> Message | None:
+    """An honest server of version 0.3.0 did this: the logs of one node were in its first report."""
+    total = await server.honest_sum()
+    return (total[0],) if total[0].sum() > LOGGED else None
+
+
+# ---------------------------------------------------------------------------------------------- once, and no more
+
+
+@attack("one answer per round", "has answered another roster in round 1", part=counts_alone)
+async def rosters_of_three_out_of_four(server: Attacker) -> Message | None:
+    await server.everyone(1, EPISODES)
+    sums = [await server.sum(server.roster(1, three)) for three in itertools.combinations(NAMES, 3)]
+    known = [total for total in sums if total is not None]
+    if len(known) < len(NAMES):
+        return None
+    counts = [total[0] for total in known]
+    return (sum(counts) // 3 - counts[0],)
+
+
+@attack("memory on disk", "has answered another roster in round 1", options=STATE, part=counts_alone)
+async def another_roster_after_nodes_were_started_again(server: Attacker) -> Message | None:
+    first = await server.honest_sum()
+    await server.start_again(OTHERS)
+    for name in OTHERS:
+        await server.play(name, 1, EPISODES, base=0, first=0)
+        await server.sign(name, 1)
+    second = await server.sum(server.roster(1, OTHERS))
+    return None if second is None else (first[0] - second[0],)
+
+
+@attack("one answer per round", "has answered another roster in round 1", part=counts_alone)
+async def another_certificate_for_the_victims_name(server: Attacker) -> Message | None:
+    first = await server.honest_sum()
+    twin = server.folder / "twin"
+    twin.mkdir()
+    for file in ("ca.crt", "ca.key"):
+        shutil.copy(server.certs / file, twin)
+    make_certificates(twin, nodes=[VICTIM])
+    ghost = server.invent(VICTIM, 3, folder="twin")
+    second = await server.sum(server.roster(1, NAMES), ghost)
+    return None if second is None else (first[0] - second[0],)
+
+
+@attack("every episode once", "have been in a sum", part=counts_alone)
+async def the_same_episodes_in_another_round(server: Attacker) -> Message | None:
+    """Simulated agents can play an episode again; the second sum is without the victim."""
+    first = await server.honest_sum()
+    if not await server.everyone(2, EPISODES, OTHERS, first=0):
+        return None
+    second = await server.sum(server.roster(2, OTHERS))
+    return None if second is None else (first[0] - second[0],)
+
+
+# ----------------------------------------------------------------------------------- together, and with the same
 
 
 @attack("three contributors", STAND_OUT)
 async def a_node_that_joins_late_or_plays_alone(server: Attacker) -> Message | None:
-    digest, _ = await server.honest_sum(NAMES[:3])
-    await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
+    await server.honest_sum(OTHERS)
+    await server.everyone(2, 0, OTHERS)
     await server.play(VICTIM, 2, EPISODES)
+    await server.sign(VICTIM, 2)
     return await server.sum(server.roster(2, NAMES))
 
 
-@attack("one broadcast for all", "has sent different broadcasts to different nodes")
+@attack("three contributors", STAND_OUT, options=LOGS, part=counts_alone)
+async def logs_of_the_victim_alone(server: Attacker) -> Message | None:
+    await server.everyone(0, 0)
+    total = await server.sum(server.roster(0, NAMES))
+    return None if total is None else total[:1]
+
+
+@attack("one broadcast for all", "has sent different broadcasts to different nodes", part=counts_of_action_0)
 async def another_policy_for_the_victim(server: Attacker) -> Message | None:
-    policy = server.broadcast[0].copy()
-    policy[...] = False
-    policies = [policy.copy(), policy.copy()]
-    for action in (0, 1):
-        policies[action][..., action] = True
     for name in NAMES:
-        broadcast = policies[name == VICTIM], *server.broadcast[1:]
-        await server.play(name, 1, EPISODES, broadcast=broadcast)
+        await server.play(name, 1, EPISODES, broadcast=server.only_action(0 if name == VICTIM else 1))
+        await server.sign(name, 1)
+    total = await server.sum(server.roster(1, NAMES))
+    return None if total is None else counts_of_action_0(total)
+
+
+@attack(
+    "the whole welcome",
+    "has sent different broadcasts to different nodes",
+    part=counts_alone,
+    plan=ROOM_PLAN,
+    problem=ROOM,
+    welcome=lambda plan, name: (
+        replace(plan.welcome(), bins=bins_cut_at(0.1).text.encode()) if name == VICTIM else plan.welcome()
+    ),
+)
+async def other_bins_for_the_victim(server: Attacker) -> Message | None:
+    """The others count state 0, and the victim state 1."""
+    await server.everyone(1, EPISODES)
     total = await server.sum(server.roster(1, NAMES))
     if total is None:
         return None
-    actions = np.array([server.plan.support.place(number)[2] for number in range(total[0].shape[1])])
-    total[0][:, actions == 0] = 0  # what others have done
-    return total[:1]
+    counts = total[0].copy()
+    for number in range(counts.shape[1]):
+        if server.plan.support.place(number)[1] != 1:
+            counts[:, number] = 0
+    return (counts,)
+
+
+def welcome_with_many_episodes(plan: RunPlan, name: str) -> Welcome:
+    """A welcome that says to all but the victim that the run is longer."""
+    honest = plan.welcome()
+    if name == VICTIM:
+        return honest
+    spec = {**json.loads(honest.spec), "episodes": MANY}
+    return replace(honest, spec=json.dumps(spec, sort_keys=True).encode())
+
+
+@attack(
+    "the whole welcome",
+    "has sent different broadcasts to different nodes",
+    part=total_reward,
+    tolerance=1e-3,
+    welcome=welcome_with_many_episodes,
+)
+async def another_number_of_episodes_for_the_victim(server: Attacker) -> Message | None:
+    """The others report rewards on a coarser grid, so that theirs vanish beside the victim's."""
+    await server.everyone(1, EPISODES)
+    total = await server.sum(server.roster(1, NAMES))
+    return None if total is None else total_reward(total)
 
 
 @attack("signatures", "of 'node-0' what it has not signed for this round")
 async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES)
-    keys = {name: X25519PrivateKey.generate() for name in NAMES[:3]}
+    keys = {name: X25519PrivateKey.generate() for name in OTHERS}
     entries = [server.signed[VICTIM]]
     for name, key in keys.items():
         mine = key.public_key().public_bytes_raw()
         theirs = server.signed[name]
         entries.append(replace(theirs, ready=replace(theirs.ready, key=mine)))
-    roster = make_roster(1, 0, entries)
+    roster = make_roster(1, entries)
     answer = await server.ask(roster, VICTIM)
     if not isinstance(answer, Report):
         return None
@@ -286,243 +536,49 @@ async def keys_of_its_own_in_the_place_of_others(server: Attacker) -> Message | 
     nothing = tuple(np.zeros_like(array) for array in answer.arrays)
     masks = []
     for name, key in keys.items():
-        pair = pair_key(
-            key,
-            server.signed[VICTIM].ready.key,
-            server.plan.run,
-            digest,
-            (name, VICTIM),
-        )
+        pair = pair_key(key, server.signed[VICTIM].ready.key, server.plan.run, digest, (name, VICTIM))
         masks.append(masked(nothing, name, {VICTIM: pair}, digest))
     return summed([answer.arrays, *masks])
 
 
-@attack("one answer a round", "sent in other company only after new episodes")
-async def rosters_of_three_out_of_four(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES)
-    sums = [await server.sum(server.roster(1, three)) for three in itertools.combinations(NAMES, 3)]
-    known = [total for total in sums if total is not None]
-    if len(known) < len(NAMES):
-        return None
-    return less(tuple(sum(arrays) // 3 for arrays in zip(*known, strict=True)), known[0])
-
-
 def rewards_in(total: Message | None) -> Message | None:
-    return None if total is None or not total[-1][0, 0] else (total[-1][:, :4],)
+    return None if total is None or not total[-1][0, 0] else rewards_alone(total)
 
 
-@attack("three that tell rewards", "", SILENT, nodes=NAMES[1:])
+@attack("three that report rewards", options=SILENT, nodes=NAMES[1:], part=rewards_alone)
 async def rewards_that_the_others_keep_back(server: Attacker) -> Message | None:
     await server.everyone(1, EPISODES, NAMES[1:])
     return rewards_in(await server.sum(server.roster(1, NAMES[1:])))
 
 
-@attack("pins for rewards", "", {**SILENT, **PINNED}, nodes=NAMES[1:])
+@attack("pins for rewards", options={**SILENT, **PINNED}, nodes=NAMES[1:], part=rewards_alone)
 async def rewards_in_invented_company(server: Attacker) -> Message | None:
     return rewards_in(await server.sum_with_ghosts(*NAMES[1:]))
 
 
-@attack("no question in the open", "numbers in the open", nodes=(VICTIM,))
+@attack("no question in the open", "numbers in the open", nodes=(VICTIM,), part=counts_alone)
 async def a_question_in_the_open(server: Attacker) -> Message | None:
     await server.play(VICTIM, 1, EPISODES)
     answer = await server.ask(Query(1, 0, (np.zeros(1, dtype=np.int64),)), VICTIM)
     return answer.arrays if isinstance(answer, Report) else None
 
 
-@attack("the limit of failures", "have failed after this node had answered", STRICT, 3)
-async def a_feigned_failure(server: Attacker) -> Message | None:
-    _, first = await server.honest_sum()
-    await server.everyone(2, 1)
-    return less(first, await server.sum(server.roster(2, NAMES[:3])))
-
-
-@attack("what is confirmed stays so", "takes back that it has used", STRICT)
-async def a_confirmation_that_is_taken_back(server: Attacker) -> Message | None:
-    digest, first = await server.honest_sum()
-    await server.everyone(2, 0, NAMES[:3], confirmed=(1, digest))
-    try:
-        await server.everyone(3, 0, NAMES[:3], base=1)
-    except ConnectionLostError as lost:
-        server.said.append((NAMES[0], 3, str(lost)))
-        return None
-    return less(first, await server.sum(server.roster(3, NAMES[:3])))
-
-
-@attack("no denial after an answer", "only after new episodes", STRICT)
-async def a_denial_by_one_who_has_answered(server: Attacker) -> Message | None:
-    digest, first = await server.honest_sum()
-    signature = (await server.play(VICTIM, 2, 0, missed=1, missed_roster=digest)).denial
-    await server.everyone(2, 0, NAMES[:3])
-    denial = Denial(VICTIM, 1, digest, signature, server.certificates[VICTIM])
-    return less(
-        first,
-        await server.sum(server.roster(2, NAMES[:3], [denial] if signature else [])),
-    )
-
-
-@attack("no harm by false denials", "only after new episodes", STRICT)
-async def a_false_denial_by_one_that_colludes(server: Attacker) -> Message | None:
-    await server.everyone(1, EPISODES)
-    ghost = server.invent(GHOSTS[0], 4, server.signed[VICTIM].ready.binding)
-    roster = server.roster(1, [*NAMES, ghost.name])
-    first = await server.sum(roster, ghost)
-    assert first is not None
-    await server.everyone(2, 0, NAMES[:3])
-    ghost = server.invent(GHOSTS[0], 4, server.signed[NAMES[0]].ready.binding, 2)
-    digest = fingerprint(roster)
-    denial = Denial(ghost.name, 1, digest, ghost.own.denial(1, digest), ghost.certificate)
-    return less(
-        first,
-        await server.sum(server.roster(2, [*NAMES[:3], ghost.name], [denial]), ghost),
-    )
-
-
-@attack("counts of what was credited", "have failed after this node had answered", STRICT)
-async def where_a_node_began_from_counts_without_it(server: Attacker) -> Message | None:
-    """Rewards of all, and then counts of all others: the initial states that are in one sum only are the victim's."""
-    digest, rewards = await server.honest_sum(counts=False)
-    await server.everyone(2, 0, NAMES[:3], credited=1, credited_roster=digest)
-    counts = await server.sum(replace(server.roster(2, NAMES[:3]), rewards=False))
-    if counts is None:
-        return None
-    began = rewards[0][:, 4:].copy()
-    for number, count in enumerate(counts[0][0]):
-        step, state, *_ = server.plan.support.place(number)
-        began[0, state] -= count * (step == 0)
-    return (began,)
-
-
-@attack("", STAND_OUT, PINNED, nodes=(VICTIM,))
+@attack("", STAND_OUT, options=PINNED, nodes=(VICTIM,))
 async def invented_members(server: Attacker) -> Message | None:
     return await server.sum_with_ghosts(VICTIM)
 
 
-@attack("certificates in the company", "only after new episodes", STRICT)
-async def another_certificate_for_the_victims_name(server: Attacker) -> Message | None:
-    _, first = await server.honest_sum()
-    twin = server.folder / "twin"
-    twin.mkdir()
-    for file in ("ca.crt", "ca.key"):
-        shutil.copy(server.certs / file, twin)
-    make_certificates(twin, nodes=[VICTIM])
-    ghost = server.invent(VICTIM, 3, server.signed[VICTIM].ready.binding, folder="twin")
-    return less(first, await server.sum(server.roster(1, NAMES), ghost))
-
-
-async def carry_out(attack: Attack, folder: Path, begin: Callable[[int], None]) -> tuple[Message | None, list[Said]]:
-    """What the server reads of the nodes that ``begin(port)`` starts, and what they say to rosters."""
-    server = Attacker(folder)
+async def carry_out(
+    attack: Attack, folder: Path, begin: Callable[[int], None], restart: Restart
+) -> tuple[Message | None, list[Said]]:
+    """What the server reads of the nodes that ``begin(port)`` starts, and what they say."""
+    server = Attacker(folder, attack, restart)
     listener = Listener(server, "127.0.0.1:0", TLSFiles.of(server.certs, "server"))
     await listener.start()
     begin(listener.port)
-    while len(server.streams) < len(attack.nodes):
-        await asyncio.sleep(0.01)
+    await server.meet(attack.nodes)
     read = await attack.carry_out(server)
     for stream in server.streams.values():
         stream.close()
     await listener.stop()
     return read, server.said
-
-
-# ------------------------------------------------------------------------------------------- nodes without a check
-
-
-def without(module: str, text: str) -> None:
-    """Take out the one statement ``if`` of a module's methods whose source has this text, and nothing else."""
-    place = importlib.import_module(f"fed_ucbvi.network.{module}")
-    tree = ast.parse(inspect.getsource(place))
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.If) and text in ast.unparse(node)]
-    (check,) = [node for node in found if not any(other in ast.walk(node) for other in found if other is not node)]
-    check.test = ast.Constant(value=False)
-    check.body = [ast.Pass()]
-    owners = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    ((owner, method),) = [(one, each) for one in owners for each in one.body if check in ast.walk(each)]
-    assert isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
-    made: dict[str, Any] = {}
-    exec(
-        compile(ast.fix_missing_locations(ast.Module([method], [])), "<without>", "exec"),
-        vars(place),
-        made,
-    )
-    setattr(getattr(place, owner.name), method.name, made[method.name])
-
-
-def replaced(module: str, name: str, value: Any) -> None:
-    """Put something else in the place of what a module calls by this name; ``Class.method`` is possible."""
-    place: Any = importlib.import_module(f"fed_ucbvi.network.{module}")
-    *owner, last = name.split(".")
-    setattr(getattr(place, owner[0]) if owner else place, last, value)
-
-
-def _tells_without_pins(company: Company, roster: Roster) -> bool:
-    return _TELLS_REWARDS(company._replace(members=None), roster)
-
-
-_TELLS_REWARDS = Company.tells_rewards
-SWITCHES: dict[str, Callable[[], None]] = {
-    "nothing": lambda: None,
-    "three contributors": partial(without, "roster", "so that no node's numbers stand out"),
-    "one broadcast for all": partial(without, "roster", "different broadcasts"),
-    "signatures": partial(replaced, "roster", "Authority.check", lambda *_: None),
-    "one answer a round": partial(without, "sent_sums", "only after new episodes"),
-    "three that tell rewards": partial(replaced, "roster", "Company.tells_rewards", lambda *_: True),
-    "pins for rewards": partial(replaced, "roster", "Company.tells_rewards", _tells_without_pins),
-    "no question in the open": partial(without, "node", "in the open"),
-    "the limit of failures": partial(without, "sent_sums", "--most-failures"),
-    "what is confirmed stays so": partial(without, "sent_sums", "takes back"),
-    "no denial after an answer": partial(replaced, "sent_sums", "SentSums.may_deny", lambda *_: True),
-    "no harm by false denials": partial(replaced, "sent_sums", "SentSums._denied", lambda *_: True),
-    "counts of what was credited": partial(replaced, "sent_sums", "SentSums._is_of_the_same", lambda *_: True),
-    "certificates in the company": partial(replaced, "sent_sums", "certificate_fingerprint", lambda _: ""),
-    "the kind of errors alone": partial(replaced, "node", "Node.secret", property(lambda _: False, lambda *_: None)),
-    "a server's rule of three": partial(without, "rounds", "plan.rules.least_episodes"),
-}
-
-
-def take_part(arguments: Sequence[str]) -> None:
-    """The process of a node, or of an honest server, without one check.
-
-    It is told which, where to note what it sends or adds up, how long an episode takes, and then the command.
-    """
-    from fed_ucbvi.command_line import main
-    from fed_ucbvi.network import node
-
-    switch, folder, seconds, *command = arguments
-    SWITCHES[switch]()
-    numbers = itertools.count()
-    play_on = node.Node.play_on
-    report = node.Node._report
-
-    def note(name: str, arrays: Message) -> None:
-        np.savez(Path(folder) / f"{name}.{next(numbers)}.npz", *arrays)
-
-    def noted(own: Message, name: str, *rest: Any) -> Message:
-        note(name, own)
-        return masked(own, name, *rest)
-
-    due = time.monotonic()
-
-    def slow(self: node.Node) -> Any:
-        nonlocal due
-        if time.monotonic() < due:
-            time.sleep(0.005)
-            return None
-        due = time.monotonic() + float(seconds)
-        return play_on(self)
-
-    def told(self: node.Node, query: Any) -> Any:
-        answer = report(self, query)
-        note(self.name, answer.arrays)
-        return answer
-
-    def remembered(reports: Iterable[Message]) -> Message:
-        total = summed(reports)
-        note("sum", total)
-        return total
-
-    replaced("node", "masked", noted)
-    replaced("rounds", "summed", remembered)
-    replaced("node", "Node.play_on", slow)
-    replaced("node", "Node._report", told)
-    sys.argv = ["fed-ucbvi", *command]
-    main()

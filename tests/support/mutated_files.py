@@ -24,7 +24,7 @@ from fed_ucbvi.core.files import MANIFEST, manifest_digest
 from fed_ucbvi.engine.checkpoint import open_checkpoint
 from fed_ucbvi.engine.state_log import DIGEST_BYTES, HEAD
 from fed_ucbvi.environments.bins import Bins, Edges, Levels, Whole
-from fed_ucbvi.network import messages
+from fed_ucbvi.network import messages, node_memory
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.certificates import new_request, read_request
 from fed_ucbvi.network.coordinator import Coordinator
@@ -126,6 +126,12 @@ def mutate_text(content: bytes, rng: random.Random) -> bytes:
         return content
     place = rng.choice(found)
     return content[: place.start()] + rng.choice(NUMBERS) + content[place.end() :]
+
+
+def behind_digest(content: bytes, rng: random.Random) -> bytes:
+    """The memory of a node changed behind its digest, which fits again."""
+    changed = mutate(content[node_memory.DIGEST_BYTES :], rng)
+    return hashlib.sha256(changed).digest() + changed
 
 
 def in_archive(content: bytes, rng: random.Random) -> bytes:
@@ -323,7 +329,7 @@ READERS: dict[str, Reader] = {
     "manifest of a checkpoint": Reader(_open, _make_checkpoint, MANIFEST),
     "checkpoint of a server": Reader(_open_server, lambda path: _make_federation(path, None), "log-000001", in_entry),
     "state of a node": Reader(_open_node, _make_node, "log-000001", in_entry),
-    "memory of a node": Reader(_open_node, _make_node, "memory/log-000001", in_entry),
+    "memory of a node": Reader(_open_node, _make_node, node_memory.FILE, behind_digest),
     "policy.json": Reader(load_policy, lambda path: _finished(path).export_policy(path)),
     "counts.npz": Reader(load_counts, _make_counts, structured=in_archive),
     "federation.npz": Reader(

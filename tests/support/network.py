@@ -108,7 +108,7 @@ def part_of(world: Federation, agents: int) -> Federation:
 
 def told_episodes(node: Node, report: Message | None = None) -> int:
     """How many episodes the transitions in a report of what is new are those of; by default in the next one."""
-    transitions = (node._own_report((), 0) if report is None else report)[0]
+    transitions = (node._reports.counts(with_logs=False) if report is None else report)[0]
     return int(transitions.sum()) // node._plan.setting.horizon
 
 

@@ -17,7 +17,6 @@ from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.types import MaskArray
 from fed_ucbvi.engine.rounds import Play, PlayedRound
 from fed_ucbvi.network.coordinator import Coordinator
-from fed_ucbvi.network.messages import COUNTS, REWARDS
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.rounds import NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
@@ -85,7 +84,7 @@ class Recorder:
             add_counts(own, server, new)
 
         def note_nodes(now: NetworkRound) -> None:
-            self.rounds[now.number].used = [*(now.used[REWARDS] | now.used[COUNTS])]
+            self.rounds[now.number].used = [*now.reported]
             close(now)
 
         monkeypatch.setattr(Coordinator, "_take_logs", begin_logs)

@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,6 @@ class Storm(Processes):
             secure_sums=secure,
             nodes=nodes,
             problem=("--agents", str(len(nodes)), *PROBLEM),
-            joining=("--most-failures", "1000") if secure else (),
         )
         self.blows: Counter[str] = Counter()
 
@@ -124,31 +123,51 @@ class Storm(Processes):
             "lines cut": lambda: cut(*self._some()),
         }
 
+    def joining(self, name: str) -> Sequence[str]:
+        """The command of a node; under secure sums it notes what it answers."""
+        command = super().joining(name)
+        return ("@noted_answers:take_part", str(self._notes(name)), *command) if self._secure else command
+
+    def _notes(self, name: str) -> Path:
+        return self.folder / f"{name}.answers"
+
     def _accounts(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """Every episode that a node has counted is in the server's table or still to be reported, and none twice.
+        """Check that no episode is counted twice, and that the server's table has what its members' accounts say.
 
         In lockstep the run is the simulation's.
         """
         server = saved_in(self.folder / "checkpoint")
         held = server.arrays.get("held.transitions", np.zeros(0))  # for the next round that has a request
         H = SIZES["horizon"]
+        members = server.about["members"]
         in_table = int(server.arrays["server.table_visits"].sum() + held.sum())
-        kept = 0
-        for member in server.about["members"]:
-            node = saved_in(self.folder / member["name"])
-            new = int(node.arrays["state.agents.table_transitions"].sum()) // H
-            last, *_ = member["used"]["counts"]
-            unreported = 0 if last == node.round else new
-            kept += unreported
-        assert in_table == H * sum(one["agents"] * one["used"]["counts"][2] for one in server.about["members"])
+        assert in_table == H * sum(member["agents"] * member["reported_episodes"] for member in members)
+        account = self._answered if self._secure else self._unreported
+        episodes = in_table // H + sum(account(member) for member in members)
         if "--quorum" not in self._rules:
             assert_same(Run.load(self.folder / "run"), simulated(secure=True), secure=True)
             assert summary["events"] == []
-        failed = sum("synchronisation failed" in event["what"] for event in summary["events"])
         return {
             "rounds": server.round,
-            "episodes": in_table // H + kept,
+            "episodes": episodes,
             "in_table": in_table // H,
             "closed_without": sum("closes without it" in event["done"] for event in summary["events"]),
-            "failed": failed,
+            "failed": sum(event["what"].startswith("no sum") for event in summary["events"]),
         }
+
+    def _unreported(self, member: dict[str, Any]) -> int:
+        """Number of episodes of a node that are still to be reported."""
+        node = saved_in(self.folder / member["name"])
+        new = int(node.arrays["state.agents.table_transitions"].sum()) // SIZES["horizon"]
+        return 0 if member["reported_round"] == node.round else new
+
+    def _answered(self, member: dict[str, Any]) -> int:
+        """Number of episodes of a node that are in no sum; none is in two answers to different rosters."""
+        answers = {}
+        for line in self._notes(member["name"]).read_text(encoding="utf-8").splitlines():
+            answer = json.loads(line)
+            answers[answer["roster"]] = range(answer["first"], answer["first"] + answer["episodes"])
+        numbers = [number for episodes in answers.values() for number in episodes]
+        assert len(numbers) == len(set(numbers)), "an episode is in two answers"
+        assert member["reported_episodes"] <= len(numbers)
+        return int(member["agents"] * (member["episodes"] - member["reported_episodes"]))

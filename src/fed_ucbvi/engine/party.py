@@ -210,6 +210,8 @@ class Party(ABC):
         """Where the visits of all agents are added up."""
         self.played = 0
         self.asked = False
+        self.least_episodes = 0
+        """Number of episodes of a round before which no agent makes a request."""
         self.return_limits: tuple[float, float] | None = None
         """Range of an episode's return, with rewards in [0, 1], where it was stated."""
 
@@ -236,8 +238,15 @@ class Party(ABC):
     def play(self, until: int) -> Reached:
         """Play until ``until`` episodes of the round are played or one of these agents requests a synchronisation."""
         if not self.asked:
-            now = self.policy, self.budgets, self.first, self.played
-            self.played, self.asked = play_until(self.driver, *now, until)
+            self.played, self.asked = play_until(
+                self.driver,
+                self.policy,
+                self.budgets,
+                self.first,
+                self.played,
+                until,
+                least=self.least_episodes,
+            )
         return Reached(self.played, self.asked)
 
     def stop(self, length: int) -> PlayedRound:
@@ -355,7 +364,8 @@ class Party(ABC):
         """
         if played != self.played:
             self._move_to(played)
-        self.asked = played >= self.budgets.min_length(self.first) and self.driver.anyone(self.budgets.limits)
+        least = max(self.least_episodes, self.budgets.min_length(self.first))
+        self.asked = played >= least and self.driver.anyone(self.budgets.limits)
 
     def close(self) -> None:  # noqa: B027
         """Leave what they play in; it is made anew if there is more to play."""

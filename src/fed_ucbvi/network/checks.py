@@ -24,7 +24,7 @@ from fed_ucbvi.algorithms.fields import Meaning, meanings_of
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
 from fed_ucbvi.network.failures import ViolationError
 from fed_ucbvi.network.members import Member, describe_agents
-from fed_ucbvi.network.messages import COUNTS, Played
+from fed_ucbvi.network.messages import Played
 from fed_ucbvi.network.rewards import RewardGrid
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.problem.policies import possible_actions
@@ -159,7 +159,7 @@ class Expected:
         length = np.array([lengths[name] for name in reports])
         agents = np.array([member.agents for member in owners])
         played = np.array([member.episodes + member.before for member in owners]) + length
-        new = played - np.array([member.used[COUNTS].episodes for member in owners])
+        new = played - np.array([member.reported_episodes for member in owners])
         about = [(member.name, member.span) for member in owners]
         logged = np.array([member.new_logs for member in owners])
         if self.schema.grid is None:  # a row for each agent

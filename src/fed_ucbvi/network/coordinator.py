@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from copy import copy
+from functools import partial
 
 import numpy as np
 
@@ -20,13 +21,15 @@ from fed_ucbvi.engine.rounds import Play
 from fed_ucbvi.engine.state_arrays import SavedState
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.members import FederationStatus, Member
-from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.network_engine import NetworkEngine
+from fed_ucbvi.network.pending_sum import PendingSum
 from fed_ucbvi.network.registry import NodeRegistry, OnExchange
+from fed_ucbvi.network.reporting import OpenReports
 from fed_ucbvi.network.roster import Authority
-from fed_ucbvi.network.rounds import ROUND_TYPES, NetworkRound
+from fed_ucbvi.network.rounds import ROUND_TYPES, LogsRound, MakeReports, NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.server_checkpoint import ServerCheckpoint
+from fed_ucbvi.network.summing import SecureSum
 from fed_ucbvi.network.traffic import TrafficEstimate
 from fed_ucbvi.problem.units import Units
 from fed_ucbvi.results.recommendations import last_gap
@@ -41,7 +44,11 @@ REUNION_SECONDS = 15.0
 
 
 class Coordinator:
-    """The central server of a run; the arguments are its ``FederationServer``'s, and NetworkRound's authority."""
+    """The central server of a run.
+
+    The arguments are those of :class:`~fed_ucbvi.network.server.FederationServer`; ``authority`` is None unless the
+    run has secure sums.
+    """
 
     def __init__(
         self,
@@ -53,13 +60,16 @@ class Coordinator:
         authority: Authority | None = None,
     ) -> None:
         self._on_round = on_round
-        self._authority = authority
         self._report = report
         self.plan = plan
         self._kept = kept
         self.engine = NetworkEngine(plan)
         self.registry = NodeRegistry(plan, self.engine, on_exchange)
         self._round_type = ROUND_TYPES[plan.rules.collection]
+        self._make_reports: MakeReports = OpenReports
+        if authority is not None:
+            pending = PendingSum(None if kept is None else kept.folder)
+            self._make_reports = partial(SecureSum, authority=authority, pending=pending)
         if kept is not None:
             kept.load(self.registry)
         self.begun = False
@@ -118,15 +128,16 @@ class Coordinator:
     async def _take_logs(self) -> None:
         """Before the first round, have nodes report what their logs count: it is like a warm start from all of it.
 
-        Who is not there, or too few contributors under secure sums: their logs are in their next report.
+        In the open the logs of a node that is not there are in its next report. Under secure sums logs are added up
+        once, if enough nodes have some, or not at all.
         """
         self.registry.begin(0)
         broadcast = self.engine.broadcast()
         nothing = Play(broadcast=broadcast, most=0, playing=EXPLORING, policy=broadcast[0])
-        now = self._round_type(self.registry, 0, nothing, self._authority)
+        now = LogsRound(self.registry, 0, nothing, self._make_reports)
         await now.play()
         await now.synchronise(self.engine.server)
-        steps = sum(self.registry.members[name].new_logs for name in now.used[COUNTS])
+        steps = sum(self.registry.members[name].new_logs for name in now.reported)
         log.info("the nodes' logs have %d steps, which are counted before the first round", steps)
         await self._keep(now)
 
@@ -143,7 +154,7 @@ class Coordinator:
         self.registry.begin(number)
         self._update_presence()
         play = engine.begin_round()
-        now = self._round_type(self.registry, number, play, self._authority)
+        now = self._round_type(self.registry, number, play, self._make_reports)
         await now.play()
         played = now.played
         if played.stop.requests:

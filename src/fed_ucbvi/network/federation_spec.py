@@ -33,7 +33,7 @@ class FederationRules:
     secure_sums: Annotated[bool, Help("Nodes mask what they report: the server learns sums only.")] = False
     least_episodes: Annotated[
         Size,
-        Help("With secure sums: new episodes from which on a node counts as a contributor."),
+        Help("With secure sums: episodes of a round from which on a node counts as a contributor."),
     ] = 1
     least_members: Annotated[
         int,

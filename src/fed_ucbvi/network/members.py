@@ -29,11 +29,11 @@ PART_HEADER = 16
 EPISODES = -1
 """Comes before the exchanges of a round."""
 
-Answer = messages.Played | messages.Report | messages.Decline
+Answer = messages.Played | messages.Ready | messages.Report | messages.Decline
 
 
 class NodeStream:
-    """A stream, and what it has carried: the start of round ``prepared``, and whether that round's stop.
+    """A stream, and what it has carried: the start of round ``prepared``, and that round's stop and signature.
 
     What cannot be an answer of an honest node (no message, too long a one, one that was not asked for) is a
     violation; what breaks the stream is not. ``limits`` are the most bytes of a message by its kind; a message of
@@ -51,6 +51,7 @@ class NodeStream:
         self.farewell = ""
         self.prepared = -1
         self.stopped = False
+        self.signed = False
         self._sending = asyncio.Lock()
 
     def close(self, reason: str = "") -> None:
@@ -70,6 +71,7 @@ class NodeStream:
             if isinstance(many.message, messages.Start):
                 self.prepared = many.message.round
                 self.stopped = False
+                self.signed = False
             elif isinstance(many.message, messages.Stop):
                 self.stopped = True
             return many.message
@@ -132,12 +134,12 @@ class NodeStream:
             sent = await self.send(message)
             if isinstance(sent, messages.Start | messages.Continue):
                 answer = await self.expect(sent.round)
-            elif isinstance(sent, messages.Query | messages.Roster):
+            elif isinstance(sent, messages.Query | messages.Sign | messages.Roster):
                 answer = await self.expect(sent.round, sent.exchange)
         return answer
 
     async def expect(self, round_number: int, exchange: int = EPISODES) -> Answer:
-        """The answer to a start or a continue, or to a query; a few copies of earlier answers do no harm."""
+        """The answer to a start or a continue, or to a question; a few copies of earlier answers do no harm."""
         key = round_number, exchange
         for _ in range(1 + STALE):
             message = await self.receive()
@@ -154,27 +156,17 @@ class NodeStream:
         raise ViolationError(f"it sent {1 + STALE} copies of earlier answers where one of {_describe(*key)} was due")
 
 
+FIRST_QUESTIONS = (messages.REWARDS_ALONE, messages.SIGNATURE)
+"""Numbers of the questions that precede the exchanges of a round."""
+
+
 def _order(round_number: int, exchange: int) -> tuple[int, int, int]:
-    """By which answers of a stream follow each other: episodes, rewards alone, exchanges."""
-    return round_number, (exchange != EPISODES) + (exchange not in (EPISODES, messages.REWARDS_ALONE)), exchange
+    """Place of an answer on a stream: episodes, rewards alone or a signature, exchanges."""
+    return round_number, (exchange != EPISODES) + (exchange not in (EPISODES, *FIRST_QUESTIONS)), exchange
 
 
 def _describe(round_number: int, exchange: int) -> str:
     return f"round {round_number}, {'episodes' if exchange == EPISODES else f'exchange {exchange}'}"
-
-
-class Used(NamedTuple):
-    """Up to where a node's counts, or under secure sums its rewards, have been used.
-
-    Attributes:
-        round: the last one whose report was used; -1 if the node has logs that no report has brought yet.
-        roster: under secure sums the digest of the roster of that sum.
-        episodes: of each of its agents, up to there.
-    """
-
-    round: int = 0
-    roster: str = ""
-    episodes: int = 0
 
 
 RECORDED = (
@@ -186,13 +178,12 @@ RECORDED = (
     "base",
     "episodes",
     "status",
-    "used",
-    "missed",
-    "missed_roster",
+    "reported_round",
+    "reported_episodes",
     "logged_episodes",
     "logged_steps",
 )
-"""What a checkpoint keeps of a member."""
+"""Fields of a member that a checkpoint keeps."""
 
 
 @dataclass
@@ -200,19 +191,18 @@ class Member:
     """A node as the server knows it.
 
     Attributes:
-        digest: of its problem, pinned when it first came.
+        digest: digest of its problem, pinned when it first came.
         incarnation: identifies the node's process that is connected now.
-        base: the last round in which its reports were used.
-        episodes: how many episodes its agents have played in such rounds.
-        used: what of it has been used, by part of a report.
-        missed: a round in which it did not answer a roster, with the digest, until it has been asked for a denial.
+        base: the last round in which it took part.
+        episodes: number of episodes that each of its agents has played up to the end of that round.
+        reported_round: the last round in which a report of it was used; -1 if it has logs that no report has had.
+        reported_episodes: number of episodes of each of its agents whose counts the server has.
         status: taking part, away (the others continue, it may come back), or excluded for good.
         reports: the arrays of its last synchronisation, by exchange.
-        certificate: under secure sums, that its stream bears.
-        ready: likewise, what it has signed for this round.
-        before: episodes that it says it has counted in rounds that closed without it.
+        certificate: under secure sums, the certificate of its stream.
+        before: number of episodes that it says it has counted in rounds that closed without it.
         latency: seconds from the last question to its answer; NaN before the first.
-        heard_end: whether it has been told that the run is over.
+        heard_end: True once it has been sent the end of the run.
         wire: what its streams have carried since this server was started, without their first three messages.
     """
 
@@ -224,14 +214,12 @@ class Member:
     incarnation: bytes = b""
     base: int = 0
     episodes: int = 0
-    used: dict[str, Used] = field(default_factory=lambda: dict.fromkeys(messages.PARTS, Used()))
+    reported_round: int = 0
+    reported_episodes: int = 0
     status: str = HERE
     reports: dict[int, Message] = field(default_factory=dict)
     stream: NodeStream | None = None
     certificate: bytes = b""
-    ready: messages.RosterEntry | None = None
-    missed: int = 0
-    missed_roster: str = ""
     before: int = 0
     logged_episodes: int = 0
     logged_steps: int = 0
@@ -253,8 +241,8 @@ class Member:
 
     @property
     def new_logs(self) -> int:
-        """Steps of its logs that are in its next report."""
-        return self.logged_steps if self.used[messages.COUNTS].round < 0 else 0
+        """Number of steps of its logs that no report has had."""
+        return self.logged_steps if self.reported_round < 0 else 0
 
     @property
     def state(self) -> str:

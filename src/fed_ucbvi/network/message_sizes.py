@@ -43,8 +43,6 @@ ARRAY_HEAD_BYTES = 64
 """An array without its data: its type and its shape."""
 REQUEST_BYTES = 1 + 5 * 9
 """The longest request: its five numbers."""
-DENIALS_PER_NODE = 2
-"""Denials of a node that wait for a roster that is answered; those of honest nodes are far shorter than the limit."""
 WELCOME_BYTES = HEAD_BYTES + MAX_SPEC_BYTES + MAX_BINS_BYTES + 8 * MAX_NUMBERS
 """The longest welcome. Compressed, the support takes fewer than 8 bytes for each of its transitions."""
 BEFORE_WELCOME: Mapping[str, int] = {Welcome.__name__: WELCOME_BYTES}
@@ -60,7 +58,7 @@ def up_limits(schema: ReportSchema, agents: int) -> Mapping[str, int]:
     return _limits(
         {
             Report: max(reports) + rewards,
-            Played: agents * REQUEST_BYTES + 2 * MAX_SIGNED_BYTES,
+            Played: agents * REQUEST_BYTES,
         }
     )
 
@@ -83,7 +81,7 @@ def down_limits(
             Welcome: WELCOME_BYTES,
             Start: max(map(arrays_bytes, starts)),
             Query: max(map(arrays_bytes, queries), default=0),
-            Roster: nodes * (1 + DENIALS_PER_NODE) * entry,
+            Roster: nodes * entry,
             End: longest_file(entries),
         }
     )

@@ -23,15 +23,15 @@ from msgspec.structs import force_setattr
 from fed_ucbvi.algorithms.base import Array
 from fed_ucbvi.network.arrays import Natural, PackedArray, WireError
 
-PROTOCOL = 14
+PROTOCOL = 15
 """Server and nodes must speak the same version."""
 SHOWN = frozenset({"version", "node", "run", "reason", "name"})
 """Texts that end up in logs and on terminals: one line of printable characters, and not a long one."""
 MAX_CHARACTERS = 500
 REWARDS_ALONE = (1 << 32) - 1
-"""The number of a query that asks for nothing but rewards; it comes before the others of its round."""
-COUNTS, REWARDS = PARTS = "counts", "rewards"
-"""The parts of a report under secure sums."""
+"""The number of a query that asks for nothing but rewards; it precedes the others of its round."""
+SIGNATURE = REWARDS_ALONE - 1
+"""The number of the request to sign for a secure sum; it precedes the roster of its round."""
 PART_BYTES = 64 << 10
 """Longer messages of a node travel in parts, so that nobody can send more than this before it is known who it is."""
 MAX_ARRAYS = 64
@@ -132,13 +132,10 @@ class Start(_Message, frozen=True):
     """Down: the broadcast of a round (policy, N, ...).
 
     The node continues from its state after round ``base`` with episode number ``first``, plays at most ``chunk`` of
-    at most ``most`` episodes, and answers with :class:`Played`. What it reported in round ``confirmed`` has been
-    used, under secure sums in the sum over ``roster``, and nothing that it reported later; -1: not even its logs.
-    Under secure sums ``credited`` and ``credited_roster`` say the same of rewards. If ``missed`` is not 0, the
-    server has no answer of this node to the roster ``missed_roster`` of that round, and asks for a denial. In round 0
-    nothing is played: nodes report their logs. In a run with promises ``playing`` says what the policy is (of
-    :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent and candidate, whose
-    returns are to be reported.
+    at most ``most`` episodes, and answers with :class:`Played`. Without secure sums, ``confirmed`` is the last round
+    whose report the server has used; -1: not even the logs. In round 0 nothing is played: nodes report their logs. In
+    a run with promises ``playing`` is the kind of the policy (an index into
+    :data:`~fed_ucbvi.results.round_record.PLAYING`), and ``judged`` has the numbers of incumbent and candidate.
     """
 
     round: Natural
@@ -148,13 +145,8 @@ class Start(_Message, frozen=True):
     chunk: Natural
     arrays: Arrays
     confirmed: Annotated[int, Meta(ge=-1)] = 0
-    roster: bytes = b""
-    missed: Natural = 0
-    missed_roster: bytes = b""
     playing: Natural = 0
     judged: Items[Natural] = ()
-    credited: Natural = 0
-    credited_roster: bytes = b""
 
 
 class Continue(_Message, frozen=True):
@@ -177,43 +169,17 @@ class Request(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     rule: Natural
 
 
-class Ready(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Under secure sums: that a node is ready to be summed with others, signed with the key of its certificate.
-
-    Attributes:
-        binding: the digest of the run, the epoch, the support, the round and the broadcast that the node was sent.
-        episodes: of each of its agents that are in no confirmed sum of counts; in lockstep without those of this
-            round, whose length the roster says. In round 0, those of its logs.
-        uncredited: likewise, those that are in no confirmed sum of rewards.
-        since: the last rounds of which it was told that a sum with its counts, and with its rewards, has been used.
-        rewards: whether it tells what they paid.
-        key: an X25519 key for this round.
-        signature: over these, the run, the round, the node's name and its agents.
-        denial: the signature under "I did not answer that roster", if the start asked for one and it is true.
-    """
-
-    binding: bytes
-    episodes: Natural
-    uncredited: Natural
-    since: tuple[Annotated[int, Meta(ge=-1)], Natural]
-    rewards: bool
-    key: Bytes32
-    signature: Signed
-    denial: Signed = b""
-
-
 class Played(_Message, frozen=True):
     """Up: how many episodes of the round were played, and the requests for synchronisation after the last of them.
 
-    Under secure sums ``somebody`` replaces the requests: it says only that there was one. ``before`` is how many
-    episodes a live node has counted in rounds that closed without it.
+    Under secure sums ``somebody`` replaces the requests: it is true if there was one. ``before`` is the number of
+    episodes that a live node has counted in rounds that closed without it.
     """
 
     round: Natural
     played: Natural
     requests: Items[Request]
     somebody: bool = False
-    ready: Ready | None = None
     before: Natural = 0
 
     @property
@@ -228,6 +194,43 @@ class Stop(_Message, frozen=True):
     length: Natural
 
 
+# ------------------------------------------------------------------------------------------------------- secure sums
+
+
+class Sign(_Message, frozen=True):
+    """Down, under secure sums, after the last episode of a round: sign for the sum of this round."""
+
+    round: Natural
+
+    @property
+    def exchange(self) -> int:
+        return SIGNATURE
+
+
+class Ready(_Message, frozen=True):
+    """Up: a node's statement that it is ready to be summed with others, signed with the key of its certificate.
+
+    Attributes:
+        round: the round; 0 for logs.
+        digest: digest of the welcome and of the broadcast of this round, as this node received them.
+        episodes: number of episodes of this round of each of its agents; in round 0, those of its logs.
+        rewards: True if the node reports rewards.
+        key: an X25519 key for this round.
+        signature: over these, the run, the node's name and its agents.
+    """
+
+    round: Natural
+    digest: Bytes32
+    episodes: Natural
+    rewards: bool
+    key: Bytes32
+    signature: Signed
+
+    @property
+    def exchange(self) -> int:
+        return SIGNATURE
+
+
 class RosterEntry(_Message, frozen=True, tag=False):
     """A node in a roster: its agents, its certificate, and what it has signed for this round."""
 
@@ -238,41 +241,18 @@ class RosterEntry(_Message, frozen=True, tag=False):
     ready: Ready
 
 
-class Denial(_Message, frozen=True, tag=False):
-    """That a node did not answer the roster of an earlier round; the node's signature, and its certificate."""
-
-    name: str
-    round: Natural
-    roster: bytes
-    signature: Signed
-    certificate: Signed
-
-
 class Roster(_Message, frozen=True):
-    """Down, under secure sums: report what is new, masked between the nodes of this roster.
-
-    In lockstep the round has ``length`` episodes; in a live collection it is 0, and every node has said its own.
-    It asks for ``counts``, for ``rewards`` or for both: a round that ends without a request needs no counts.
-    """
+    """Down, under secure sums: report this round, masked between the nodes of this roster."""
 
     round: Natural
-    length: Natural
     entries: Items[RosterEntry]
-    denials: Items[Denial] = ()
-    counts: bool = True
-    rewards: bool = True
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return (COUNTS,) * self.counts + (REWARDS,) * self.rewards
-
-    @property
-    def signed(self) -> tuple[RosterEntry | Denial, ...]:
-        return *self.entries, *self.denials
 
     @property
     def exchange(self) -> int:
-        return 0 if self.counts else REWARDS_ALONE
+        return 0
+
+
+# ---------------------------------------------------------------------------------------------------------- reports
 
 
 class Query(_Message, frozen=True):
@@ -293,9 +273,9 @@ class Query(_Message, frozen=True):
 class Report(_Message, frozen=True):
     """Up: the answer to a query (n and sums over visits).
 
-    One row for each agent, or one for all agents of a node where the server takes sums. Under secure sums the answer
-    to a roster: masked, and with rewards as the last array; as exchange 0, or :data:`REWARDS_ALONE` without counts.
-    Where models are exchanged, the one query is empty and the answer has transition counts.
+    One row for each agent, or one for all agents of a node where the server takes sums. Under secure sums it is the
+    answer to a roster: the counts of the round, and what it paid as the last array, masked. Where models are
+    exchanged, the one query is empty and the answer has transition counts.
     """
 
     round: Natural
@@ -304,7 +284,7 @@ class Report(_Message, frozen=True):
 
 
 class Decline(_Message, frozen=True):
-    """Up, in place of a report under secure sums: the node does not answer this roster, and why."""
+    """Up, under secure sums: the node does not sign for this round, or does not answer this roster, and why."""
 
     round: Natural
     reason: str
@@ -339,8 +319,8 @@ class End(_Message, frozen=True):
 
 
 WithArrays = Start | Query | Report
-Up = Hello | Joining | Played | Report | Decline | Fault | Part
-Down = Welcome | Refusal | Start | Continue | Stop | Roster | Query | End
+Up = Hello | Joining | Played | Ready | Report | Decline | Fault | Part
+Down = Welcome | Refusal | Start | Continue | Stop | Sign | Roster | Query | End
 _UP: Decoder[Up] = Decoder(Up)
 _DOWN: Decoder[Down] = Decoder(Down)
 _ENCODER = Encoder(enc_hook=PackedArray.of)

@@ -38,8 +38,19 @@ class NetworkEngine(Engine):
         )
         self.events: list[dict[str, Any]] = []
         self.held: CountTable | None = None
-        """Under secure sums: counts that were reported for a policy to recommend, until the next synchronisation."""
+        """Under secure sums: counts that were summed in rounds without a request, until the next synchronisation."""
         self._plan = plan
+
+    def hold(self, new: CountTable) -> None:
+        """Keep counts until the next synchronisation."""
+        self.held = new if self.held is None else self.held.merge(new)
+
+    def add_held(self, server: Any, *, planning: bool) -> None:
+        """Add the counts that are held to a server, or with ``planning`` to a planner, which leaves them held."""
+        if self.held is not None:
+            self._plan.algorithm.add_counts(server, self.held)
+        if not planning:
+            self.held = None
 
     def saved(self) -> SavedState:
         saved = super().saved()

@@ -7,8 +7,8 @@ How episodes are collected is up to the rounds (:mod:`fed_ucbvi.network.node_rou
 :attr:`Node.playing` after a start, its caller calls :meth:`Node.play_on` until the node has an answer or the server
 says to stop.
 
-A node's logs are its first increments: they are in its reports until the server confirms one of them. The server asks
-for them before the first round, as round 0.
+What it reports is up to :mod:`fed_ucbvi.network.node_reports`. The server asks for a node's logs before the first
+round, as round 0.
 """
 
 from __future__ import annotations
@@ -20,31 +20,27 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec.structs import asdict, replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
-from fed_ucbvi.algorithms.base import Algorithm, Array, Message
+from fed_ucbvi.algorithms.base import Algorithm
 from fed_ucbvi.algorithms.fields import has_trajectories
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.extension import PLANNED
 from fed_ucbvi.engine.promises import stated_range
-from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.federation_spec import FederationSpec
 from fed_ucbvi.network.message_sizes import BEFORE_WELCOME
-from fed_ucbvi.network.messages import COUNTS, REWARDS
-from fed_ucbvi.network.node_rounds import NODE_ROUND_TYPES, NodeRound
+from fed_ucbvi.network.node_reports import Logs, MaskedReports, NodeReports, OpenReports
+from fed_ucbvi.network.node_rounds import NODE_ROUND_TYPES, LogsNodeRound, NodeRound
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.query_guard import QueryGuard
-from fed_ucbvi.network.rewards import RewardGrid, paid_of
-from fed_ucbvi.network.roster import Company, Credentials, binding_of, fingerprint
+from fed_ucbvi.network.roster import Credentials, SumPolicy, welcome_digest
 from fed_ucbvi.network.run_plan import RunPlan, read_spec
-from fed_ucbvi.network.secure_sums import framed, masked
 from fed_ucbvi.network.sent_sums import SentSums
 from fed_ucbvi.network.sources import Hosted, LiveSource, Source, check_room, host, read_reported_logs
 from fed_ucbvi.problem.units import Units
@@ -86,9 +82,7 @@ class Node:
         self._only_name = None if self.terms.algorithm is None else algorithm_name(class_of(self.terms.algorithm))
         self._tls_files: TLSFiles | None = None
         self._server = ""
-        self._credentials: Credentials | None = None
-        self._logs: Message = ()
-        self._logged = 0, 0
+        self._logs = Logs()
         self._round: NodeRound | None = None
         self.welcome: messages.Welcome | None = None
         self.finished = False
@@ -135,22 +129,41 @@ class Node:
             self._build(welcome, spec)
         elif self._is_extended(welcome, spec):
             self._extend(welcome, spec)
-        self._generations.meet(welcome.epoch)
+        self._generations.memory.check_epoch(welcome.epoch)
         self.welcome = welcome
         self._spec = spec
         self.run = welcome.run
-        about = f"{welcome.run} {welcome.epoch}".encode()
-        self._welcomed = hashlib.sha256(framed(about, welcome.support)).digest()
         self._questions.begin(welcome.epoch)
-        if spec.rules.secure_sums and self._credentials is None:
-            assert self._tls_files is not None
-            self._credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
-        if self._round is not None:
-            self._round.ready = None  # it was signed for an earlier welcome
+        self._reports = self._make_reports(welcome, spec)
         hosted = self._hosted
-        rounds = self._generations.rounds
-        units = self.units
-        return messages.Joining(*hosted.sizes, hosted.digest, rounds, units.offset, units.scale, *self._logged)
+        return messages.Joining(
+            states=hosted.sizes[0],
+            actions=hosted.sizes[1],
+            horizon=hosted.sizes[2],
+            digest=hosted.digest,
+            rounds=self._generations.rounds,
+            reward_offset=self.units.offset,
+            reward_scale=self.units.scale,
+            logged_episodes=self._logs.episodes,
+            logged_steps=self._logs.steps,
+        )
+
+    def _make_reports(self, welcome: messages.Welcome, spec: FederationSpec) -> NodeReports:
+        """How this node reports in the run."""
+        common: dict[str, Any] = {
+            "plan": self._plan,
+            "party": self._party,
+            "logs": self._logs,
+            "questions": self._questions,
+            "tells_rewards": not self.terms.no_rewards,
+        }
+        if not spec.rules.secure_sums:
+            return OpenReports(**common)
+        assert self._tls_files is not None
+        credentials = Credentials(self.name, self.first_agent, self.agents, welcome.run, self._tls_files)
+        policy = SumPolicy(spec.rules.least_episodes, spec.rules.least_members, self.members)
+        sums = SentSums(self._generations.memory, credentials, policy, self._plan.setting.agents)
+        return MaskedReports(**common, welcome=welcome_digest(welcome), sums=sums, policy=policy)
 
     def close(self) -> None:
         """Leave the environments; they are made anew if there is more to play."""
@@ -196,17 +209,16 @@ class Node:
                 f"{algorithm.name} sends trajectories to the server. If this node may, pass --send-trajectories."
             )
         if self.logs is not None:
-            self._logs, self._logged = read_reported_logs(self.logs, hosted, self._plan)
+            report, (episodes, steps) = read_reported_logs(self.logs, hosted, self._plan)
+            self._logs = Logs(report, episodes, steps)
         identity = {
             "run": welcome.run,
             "node": self.name,
             "agents": [self.first_agent, self.agents],
             "problem": hosted.digest.hex(),
-            "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs)).hexdigest(),
+            "logs": hashlib.sha256(b"".join(array.tobytes() for array in self._logs.report)).hexdigest(),
         }
         self._generations = NodeStateStore(self._party, identity, self.folder)
-        self._company = Company(spec.rules.least_episodes, spec.rules.least_members, self.members)
-        self._sent = SentSums(self._generations, self.name, welcome.run, self.terms.most_failures, self._company)
 
     def _host(self, welcome: messages.Welcome, spec: FederationSpec) -> Hosted:
         """What the agents play in, finite by the server's bins if it has some."""
@@ -227,6 +239,8 @@ class Node:
         self._plan = plan
         self._algorithm = plan.algorithm
         self._party = hosted.party(plan.algorithm, plan.setting)
+        if spec.rules.secure_sums and spec.rules.least_episodes > 1:
+            self._party.least_episodes = spec.rules.least_episodes
         if spec.run.options.return_range is not None:
             self._party.limit_returns(stated_range(spec.run.options.return_range, self.units, plan.setting.horizon))
 
@@ -265,14 +279,15 @@ class Node:
                 return self._start(message)
             case messages.Continue():
                 now = self._in_play(message.round)
-                now.go_on(message.chunk)
-                return self._played(now)
+                return self._played(now) if now.go_on(message.chunk) else None
             case messages.Stop():
                 self._in_play(message.round).stop(message.length)
-            case messages.Roster():
-                return self._contribute(message)
             case messages.Query():
                 return self._report(message)
+            case messages.Sign():
+                return self._sign(message)
+            case messages.Roster():
+                return self._contribute(message)
             case messages.End():
                 self.policy = self._recommended(message)
                 self.finished = True
@@ -309,118 +324,57 @@ class Node:
         return self._played(now)
 
     def _begin(self, start: messages.Start) -> NodeRound:
-        """Go to the state after round ``base``, or after a later one that the server has closed without this node.
-
-        What was reported then is no longer new if the server confirms it.
-        """
-        if self._logs and start.confirmed < 0 <= self._sent.confirmed(COUNTS) < start.round:
-            raise InputError("the server asks for logs again that it has had, which an honest one never does.")
-        secure = self._plan.rules.secure_sums
-        base = self._round_type.base_of(start, self._generations, server_counts=self._algorithm.server_counts)
+        """Go to the state after round ``base``, or after a later one that the server has closed without this node."""
+        store = self._generations
+        round_type = LogsNodeRound if start.round == 0 else self._round_type
+        base = round_type.base_of(start, store, server_counts=self._algorithm.server_counts)
         late = base > start.base
-        before = int(self._generations.note(base)["clock"]) - start.first if late else 0
-        # What the last report had that the server has confirmed is not reported again.
-        used = {
-            COUNTS: start.confirmed == base and not late,
-            REWARDS: (start.credited == base or not secure) and not late,
-        }
-        self._generations.return_to(base)
-        self._algorithm.settle_report(self.state, start.arrays, used=used[COUNTS])
-        # What it has not confirmed is in the next report, too.
-        note = self._generations.note(base) if secure or late else {}
-        unreported = Paid(0, 0.0, np.zeros(self._plan.setting.states, dtype=np.int64))
-        if not used[REWARDS] and "owed" in note:
-            unreported = paid_of(note["owed"])
-        judged = {number: returns for number, returns in unreported.returns.items() if number in start.judged}
-        confirmed = {COUNTS: (start.confirmed, start.roster), REWARDS: (start.credited, start.credited_roster)}
-        since = {part: confirmed[part][0] if used[part] or not note else note["since"][part] for part in used}
-        if secure:
-            self._sent.begin(start.round, confirmed, since)
+        note = store.note(base) if late else {}
+        before = int(note["clock"]) - start.first if late else 0
+        store.return_to(base)
+        settled = self._reports.is_settled(start, late=late)
+        self._algorithm.settle_report(self.state, start.arrays, used=settled)
         self._party.start(start.arrays, start.first + before)
-        return self._round_type(
+        return round_type(
             start=start,
             party=self._party,
-            store=self._generations,
-            secure=secure,
-            unreported=unreported._replace(returns=judged),
-            uncounted=0 if used[COUNTS] else note.get("uncounted", 0),
-            last_confirmed=since,
+            store=store,
+            unreported=self._reports.unreported(note),
+            last_confirmed=self._reports.last_confirmed(start, note),
             before=before,
         )
 
     def _played(self, now: NodeRound) -> messages.Played:
         now.answered = True
-        party = self._party
-        number = now.start.round
-        H = len(self._party.policy)
-        if self._plan.rules.secure_sums:
-            return messages.Played(number, party.played, (), party.asked, self._ready(now), now.before)
-        requests = [
-            messages.Request(end.agent, end.step if end.step >= 0 else H, end.state, end.action, end.rule)
-            for end in (party.requests() if party.asked else ())
-        ]
-        return messages.Played(number, party.played, tuple(requests), before=now.before)
-
-    def _ready(self, now: NodeRound) -> messages.Ready:
-        """The node's signature for the round; the same as before, if it is asked again."""
-        assert self._credentials is not None
-        start = now.start
-        binding = binding_of(self._welcomed, start)
-        counted, unreported = now.signed
-        if start.round == 0:
-            counted = self._logged[0]
-        episodes = counted, int(unreported.starts.sum()) // self.agents
-        if now.ready is None or (now.ready.episodes, now.ready.uncredited) != episodes:
-            since = now.last_confirmed[COUNTS], now.last_confirmed[REWARDS]
-            ready = self._credentials.ready(start.round, binding, episodes, since, rewards=not self.terms.no_rewards)
-            if start.missed and self._sent.may_deny(start.missed, start.missed_roster):
-                ready = replace(ready, denial=self._credentials.denial(start.missed, start.missed_roster))
-            now.ready = ready
-        return now.ready
+        requests, somebody = self._reports.requests()
+        return messages.Played(
+            round=now.start.round,
+            played=self._party.played,
+            requests=requests,
+            somebody=somebody,
+            before=now.before,
+        )
 
     def _report(self, query: messages.Query) -> messages.Report:
-        """The agents' answer in one exchange: one row for each, or one for all where the server takes sums."""
-        now = self._in_play(query.round, stopped=True)
-        if self._plan.rules.secure_sums:
-            raise InputError("the server asks for this node's numbers in the open, in a run with secure sums.")
-        rewards = (self._told(now, tell=not self.terms.no_rewards),) if query.rewards else ()
-        alone = query.rewards and query.exchange == messages.REWARDS_ALONE and not query.arrays
-        own = () if alone else self._own_report(query.arrays, self._questions.exchange_of(query))
-        self._questions.check(query, (*own, *rewards))
-        return messages.Report(query.round, query.exchange, (*own, *rewards))
+        return self._reports.answer_query(self._in_play(query.round, stopped=True), query)
 
-    def _told(self, now: NodeRound, *, tell: bool) -> Array:
-        """What episodes paid that no confirmed report has, on the grid."""
-        grid = RewardGrid.of(self._plan.setting)._replace(judged=now.start.judged)
-        return grid.report(now.unreported_by_now, tell=tell)
-
-    def _own_report(self, query: Message, exchange: int) -> Message:
-        if self._algorithm.server_counts:
-            new = self._plan.listed(self._algorithm.new_counts(self.state, query))
-            if self._logs and self._round is not None and self._round.start.confirmed < 0:
-                new = tuple(one + logged for one, logged in zip(new, self._logs, strict=True))
-            return new
-        return tuple(np.array(array) for array in self._party.report(query, exchange))
+    def _sign(self, request: messages.Sign) -> messages.Ready | messages.Decline:
+        now = self._in_play(request.round, stopped=True)
+        try:
+            return self._reports.sign(now)
+        except DeclinedError as declined:
+            return self._decline(request, declined)
 
     def _contribute(self, roster: messages.Roster) -> messages.Report | messages.Decline:
-        """What is new, masked between the nodes of a roster, if the roster is right and it may be sent."""
         now = self._in_play(roster.round, stopped=True)
-        if self._credentials is None or roster.length != now.roster_length:
-            raise InputError("the server sent a roster that does not belong to the run, or to this round.")
         try:
-            pairs = self._credentials.pairs(roster, self._plan.setting.agents, self._company)
-            own: dict[str, Message] = {}
-            if roster.counts:
-                own[COUNTS] = self._own_report((), 0)
-            if roster.rewards:
-                tell = not self.terms.no_rewards and self._company.tells_rewards(roster)
-                own[REWARDS] = (self._told(now, tell=tell),)
-            self._sent.check(roster, own, self._credentials.authority)
+            return self._reports.answer_roster(now, roster)
         except DeclinedError as declined:
-            log.warning("%s: round %d: %s", self.name, roster.round, declined, extra={"node": self.name})
-            return messages.Decline(roster.round, str(declined), roster.exchange)
-        whole = tuple(array for part in own.values() for array in part)
-        return messages.Report(roster.round, roster.exchange, masked(whole, self.name, pairs, fingerprint(roster)))
+            return self._decline(roster, declined)
+
+    def _decline(self, asked: messages.Sign | messages.Roster, reason: DeclinedError) -> messages.Decline:
+        log.warning("%s: round %d: %s", self.name, asked.round, reason, extra={"node": self.name})
+        return messages.Decline(asked.round, str(reason), asked.exchange)
 
     def _recommended(self, end: messages.End) -> LearntPolicy:
         """The policy that the server sends with the end, if it is one of this run and signed where it can be."""

@@ -22,16 +22,14 @@ from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.rounds import Paid
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.federation_spec import FederationSpec
-from fed_ucbvi.network.messages import COUNTS
 from fed_ucbvi.network.node_state_store import NodeStateStore
 from fed_ucbvi.network.rewards import added, listed, paid_in
 from fed_ucbvi.network.sources import check_room
 
 
 def key_of(start: messages.Start) -> str:
-    """Digest of what two starts of the same round have in common: all but how far to play, and further requests."""
-    bare = replace(start, chunk=0, roster=b"", credited_roster=b"", missed=0, missed_roster=b"")
-    return hashlib.sha256(messages.encode(bare)).hexdigest()
+    """Digest of the start of a round, however far the node is to play before it answers."""
+    return hashlib.sha256(messages.encode(replace(start, chunk=0))).hexdigest()
 
 
 @dataclass(eq=False)
@@ -42,30 +40,26 @@ class NodeRound(ABC):
         start: the message that began it.
         party: the node's agents.
         store: where the round is saved once the agents have counted it.
-        secure: True if reports are masked.
         unreported: payments of earlier episodes that no confirmed report has.
-        uncounted: number of earlier episodes of each agent that no confirmed report has counted.
-        last_confirmed: by part of a report, the round after which these episodes were played.
+        last_confirmed: number of the round after which these episodes were played.
         before: number of episodes that the node has counted in rounds that closed without it; the server does not
             know of them.
         answered: True once the server has been sent the number of episodes played.
         length: number of episodes of the round, once it is stopped.
         paid: payments of the round, once the agents have counted it.
-        ready: signature of the node for this round, under secure sums.
+        signed: True once the node has signed for the sum of this round.
     """
 
     start: messages.Start
     party: Party
     store: NodeStateStore
-    secure: bool
     unreported: Paid
-    uncounted: int
-    last_confirmed: Mapping[str, int]
+    last_confirmed: int = 0
     before: int = 0
     answered: bool = False
     length: int | None = None
     paid: Paid | None = None
-    ready: messages.Ready | None = None
+    signed: bool = False
 
     # ------------------------------------------------------------------------------------- what a collection decides
 
@@ -97,18 +91,8 @@ class NodeRound(ABC):
         """Play one more episode; True once there is an answer for the server."""
 
     @abstractmethod
-    def go_on(self, chunk: int) -> None:
-        """Follow a message of the server that the round goes on, or ends, at ``chunk`` episodes."""
-
-    @property
-    @abstractmethod
-    def signed(self) -> tuple[int, Paid]:
-        """Number of uncounted episodes of each agent, and the payments, that a signature under secure sums covers."""
-
-    @property
-    @abstractmethod
-    def roster_length(self) -> int | None:
-        """Length of the round as a roster has it."""
+    def go_on(self, chunk: int) -> bool:
+        """Follow a message of the server that the round goes on, or ends; True once there is an answer."""
 
     @abstractmethod
     def _note(self, length: int) -> dict[str, Any]:
@@ -124,6 +108,11 @@ class NodeRound(ABC):
     def most(self) -> int:
         """Largest number of episodes that may be played in it."""
         return self.start.most - self.before
+
+    @property
+    def first(self) -> int:
+        """Number of episodes that each agent has played before this round."""
+        return self.start.first + self.before
 
     @property
     def unreported_by_now(self) -> Paid:
@@ -142,10 +131,6 @@ class NodeRound(ABC):
             raise InputError(f"round {number} was stopped after {self.party.played} episodes, not {length}.")
         if self.length is not None:
             return
-        if number == 0:  # for logs: nothing is played, and nothing is kept
-            self.length = 0
-            self.paid = self.unreported
-            return
         if length > self.most:
             raise InputError(f"the server stops round {number} after {length} episodes; {self.most} are left.")
         if self.paid is None:  # otherwise the agents have counted it, and saving it has failed
@@ -153,14 +138,6 @@ class NodeRound(ABC):
             self.paid = paid_in(self.party, self.start)
         self.store.keep(number, self._note(length), self._counts())
         self.length = length
-
-    def _unreported_note(self, length: int) -> dict[str, Any]:
-        """Payments and episodes to be reported in a later round, if this one's report is not confirmed."""
-        return {
-            "owed": listed(self.unreported_by_now),
-            "uncounted": self.uncounted + length,
-            "since": self.last_confirmed,
-        }
 
 
 class LockstepNodeRound(NodeRound):
@@ -197,20 +174,13 @@ class LockstepNodeRound(NodeRound):
         """Nothing: all that was asked for has been played."""
         return True
 
-    def go_on(self, chunk: int) -> None:
+    def go_on(self, chunk: int) -> bool:
         self.play(chunk)
-
-    @property
-    def signed(self) -> tuple[int, Paid]:
-        """Earlier episodes only: the length of this round is not yet known, and the roster has it."""
-        return self.uncounted, self.unreported
-
-    @property
-    def roster_length(self) -> int | None:
-        return self.length
+        return True
 
     def _note(self, length: int) -> dict[str, Any]:
-        return self._unreported_note(length) if self.secure else {}
+        """Nothing: the episodes can be played again."""
+        return {}
 
     def _counts(self) -> dict[str, Array]:
         """Nothing: the episodes can be played again."""
@@ -222,7 +192,12 @@ class LiveNodeRound(NodeRound):
 
     Nodes do not wait for each other. Before the node reports how many episodes it played, its agents count the round
     and the node saves it, because episodes of real environments cannot be played again.
+
+    Attributes:
+        halted: True once the server has said that the round ends.
     """
+
+    halted = False
 
     @classmethod
     def check_source(cls, spec: FederationSpec, *, real: bool) -> None:
@@ -237,7 +212,7 @@ class LiveNodeRound(NodeRound):
         if last <= start.base:
             return start.base
         note = store.note(last)
-        unused = bool(note) and note["since"][COUNTS] == start.confirmed and note["clock"] > start.first
+        unused = bool(note) and note["since"] == start.confirmed and note["clock"] > start.first
         return last if unused else start.base
 
     def continues(self, start: messages.Start) -> bool:
@@ -256,34 +231,78 @@ class LiveNodeRound(NodeRound):
     def play_on(self) -> bool:
         party = self.party
         party.play(min(party.played + 1, self.most))
-        if not party.asked and party.played < self.most:
-            return False
-        self.stop(party.played)
-        return True
+        return self._stop_if_over()
 
-    def go_on(self, chunk: int) -> None:
-        """Stop where the agents are: the agents of another node have requested a synchronisation."""
-        self.stop(self.party.played)
+    def go_on(self, chunk: int) -> bool:
+        """Stop where the agents are: the agents of another node have requested a synchronisation.
 
-    @property
-    def signed(self) -> tuple[int, Paid]:
-        return self.uncounted + (self.length or 0), self.unreported_by_now
+        If the agents have not yet played the least number of episodes of a round, they first play these.
+        """
+        self.halted = True
+        return self._stop_if_over()
 
-    @property
-    def roster_length(self) -> int | None:
-        """Nothing: every node has signed its own length."""
-        return 0
+    def _stop_if_over(self) -> bool:
+        """Stop if the round is over for this node; True if it is."""
+        party = self.party
+        enough = party.played >= party.least_episodes
+        over = party.asked or party.played >= self.most or (self.halted and enough)
+        if over:
+            self.stop(party.played)
+        return over
 
     def _note(self, length: int) -> dict[str, Any]:
         return {
-            **self._unreported_note(length),
+            "owed": listed(self.unreported_by_now),
+            "since": self.last_confirmed,
             "start": key_of(self.start),
             "played": length,
-            "clock": self.start.first + self.before + length,
+            "clock": self.first + length,
         }
 
     def _counts(self) -> dict[str, Array]:
         return self.party.counts()
+
+
+class LogsNodeRound(NodeRound):
+    """Round 0: nothing is played, and the node reports its logs."""
+
+    @classmethod
+    def check_source(cls, spec: FederationSpec, *, real: bool) -> None:
+        """Nothing: every node may have logs."""
+
+    @classmethod
+    def base_of(cls, start: messages.Start, store: NodeStateStore, *, server_counts: bool) -> int:
+        return start.base
+
+    def continues(self, start: messages.Start) -> bool:
+        return False
+
+    def restore(self) -> None:
+        """Nothing: there is nothing to put back."""
+
+    @property
+    def playing(self) -> bool:
+        return False
+
+    def play_on(self) -> bool:
+        return True
+
+    def go_on(self, chunk: int) -> bool:
+        return True
+
+    def play(self, chunk: int) -> None:
+        """Nothing is played."""
+
+    def stop(self, length: int) -> None:
+        """End the round; nothing is kept."""
+        self.length = 0
+        self.paid = self.unreported
+
+    def _note(self, length: int) -> dict[str, Any]:
+        return {}
+
+    def _counts(self) -> dict[str, Array]:
+        return {}
 
 
 NODE_ROUND_TYPES: Mapping[str, type[NodeRound]] = {"lockstep": LockstepNodeRound, "live": LiveNodeRound}

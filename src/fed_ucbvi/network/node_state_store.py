@@ -9,7 +9,6 @@ before anything was played.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
@@ -24,12 +23,10 @@ from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.state_arrays import SavedState, named
 from fed_ucbvi.engine.state_store import StateStore, missing_log
-from fed_ucbvi.network.run_plan import EPOCHS_AHEAD, epoch_now
+from fed_ucbvi.network.node_memory import NodeMemory
 
 FORMAT = "fed-ucbvi/node"
-FORMAT_VERSION = 8
-MEMORY = "memory"
-"""The folder with what must not be forgotten when the agents go back to an earlier round."""
+FORMAT_VERSION = 9
 MAX_ROUNDS = 1000
 """How many rounds the server is told of, at most."""
 STATE = "state."
@@ -37,33 +34,11 @@ ROUND = "round."
 """Prefixes of the names of arrays: those of the agents, and those about the round alone."""
 
 
-class SentPart(TypedDict):
-    """A part of a report that was sent under secure sums: in which company, and what."""
-
-    round: int
-    roster: str
-    members: list[tuple[str, int, int, int, str]]
-    episodes: int
-    report: str
-
-
-class Memory(TypedDict, total=False):
-    """What must not be forgotten when the agents go back to an earlier round."""
-
-    epoch: int
-    sent: dict[str, SentPart]
-    failures: int
-    rosters: list[str]
-    confirmed: dict[str, int]
-    credited: dict[str, int]
-
-
 class Note(TypedDict, total=False):
     """Notes about a round that cannot be played again, or whose report may not be confirmed."""
 
     owed: list[Any]
-    uncounted: int
-    since: dict[str, int]
+    since: int
     start: str
     played: int
     clock: int
@@ -86,15 +61,14 @@ class NodeStateStore:
         self.party = party
         self.current = 0
         self._folder = folder
-        self.memory: dict[str, Any] = {}
-        """What lasts: the largest epoch of a server that was met, and what was sent under secure sums."""
-        self._remembered: dict[int, dict[str, Any]] = {}
-        self._notes: StateStore | None = None
         self._fresh = _copy(self._saved(0))
         self._kept = {0: self._fresh}
         self._note: tuple[int, dict[str, Any]] = 0, {}
         self._unchanged = False
         self._log = None if folder is None else self._open(folder, identity)
+        self.memory = NodeMemory(folder)
+        if self._log is not None and self._log.last > 0 and not self.memory.exists:
+            raise missing_log(self._log.folder)
 
     def _saved(self, number: int, note: Mapping[str, Any] = {}, counts: Mapping[str, Array] = {}) -> SavedState:
         """The agents' state after a round; ``note`` and ``counts`` say how it went, if it cannot be played again."""
@@ -102,11 +76,11 @@ class NodeStateStore:
         arrays |= {ROUND + name: array for name, array in counts.items()}
         return SavedState(number, {"note": dict(note)}, arrays, {})
 
-    def _checked(self, saved: SavedState, form: type[Memory | About]) -> SavedState:
-        """A state that was read from disk; raise if what it says has not this form."""
+    def _checked(self, saved: SavedState) -> SavedState:
+        """A state that was read from disk; raise if what is noted with it has another form."""
         assert self._folder is not None
         with reading(self._folder):
-            msgspec.convert(saved.about, form)
+            msgspec.convert(saved.about, About)
         return saved
 
     def _open(self, folder: Path, identity: Mapping[str, object]) -> StateStore:
@@ -125,56 +99,9 @@ class NodeStateStore:
                 f"{folder} holds the state of another run or node ({manifest.get('node')}, run "
                 f"{manifest.get('run')}); use another folder or remove it."
             )
-        (folder / MEMORY).mkdir(exist_ok=True)
-        self._notes = StateStore(folder / MEMORY, manifest_digest(folder))
-        if not self._notes.empty:
-            self.memory = self._checked(self._notes.read(), Memory).about
-        if store.empty or (self._notes.empty and store.last > 0):
+        if store.empty:
             raise missing_log(folder)
         return store
-
-    def memorise(self, number: int, memory: dict[str, Any]) -> None:
-        """Keep, as of a round, what must not be forgotten."""
-        self.memory = self._remembered[number] = memory
-        while len(self._remembered) > MAX_ROUNDS:
-            del self._remembered[min(self._remembered)]
-        if self._notes is not None:
-            self._notes.write(SavedState(max(number, self._notes.last), memory, {}, {}))
-
-    def remembered(self, number: int) -> dict[str, Any] | None:
-        """What was kept as of a round, as far back as it is known."""
-        if number not in self._remembered and self._notes is not None and number in self._notes.rounds:
-            self._remembered[number] = self._checked(self._notes.read(number), Memory).about
-        return self._remembered.get(number)
-
-    def meet(self, epoch: int) -> None:
-        """Note that a server of this epoch welcomes the node.
-
-        An epoch is a time, and one in the future would make the node refuse every later server, so it is refused. If
-        one is remembered because this machine's clock was wrong, it does not count.
-
-        Raises:
-            InputError: if the node has met a newer server, or the epoch is in the future.
-        """
-        now = epoch_now()
-        if epoch > now + EPOCHS_AHEAD:
-            raise InputError(
-                f"the server was started {(epoch - now) / 3_600_000:,.0f} hours in the future by this machine's "
-                "clock, so one of the two clocks is wrong. Set it, and start the server again on its checkpoint, or "
-                "this node if its own clock was wrong."
-            )
-        known = self.memory.get("epoch", 0)
-        if known > now + EPOCHS_AHEAD:
-            known = 0
-        if epoch < known:
-            raise InputError(
-                f"the server is an old one: it was started at {_time(epoch)}, and this node has met one that was "
-                f"started at {_time(known)}. End it, and join the newer one; if there is none, start the server "
-                "again on its checkpoint after that time."
-            )
-        if epoch > known:
-            last = max((sent["round"] for sent in self.memory.get("sent", {}).values()), default=0)
-            self.memorise(last, {**self.memory, "epoch": epoch})
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -212,7 +139,7 @@ class NodeStateStore:
     def find(self, number: int) -> SavedState | None:
         """What is kept of a round, if anything."""
         if number not in self._kept and self._log is not None and number in self._log.rounds:
-            self._kept[number] = self._checked(self._log.read(number), About)
+            self._kept[number] = self._checked(self._log.read(number))
         return self._kept.get(number)
 
     def return_to(self, number: int) -> None:
@@ -242,11 +169,6 @@ class NodeStateStore:
 def stored_run(folder: Path) -> str | None:
     """The run whose state a folder holds, if it holds any."""
     return str(read_manifest(folder, FORMAT).get("run")) if (folder / MANIFEST).exists() else None
-
-
-def _time(epoch: int) -> str:
-    """Return the time of an epoch that is not in the future."""
-    return f"{datetime.datetime.fromtimestamp(epoch / 1000, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _copy(saved: SavedState) -> SavedState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fed_ucbvi.core.parameters import Bounds, Count, Help, Size
+from fed_ucbvi.core.parameters import Bounds, Help, Size
 from fed_ucbvi.network.federation_spec import MIN_NODES
 from fed_ucbvi.specifications.fields import check_fields
 
@@ -22,17 +22,13 @@ class NodeTerms:
     require_secure_sums: Annotated[bool, Help("Take part only where the server learns sums over nodes.")] = False
     least_episodes: Annotated[
         Size,
-        Help("With secure sums: only if nodes with fewer new episodes do not count as contributors."),
+        Help("With secure sums: only if nodes with fewer episodes of a round do not count as contributors."),
     ] = 1
     least_members: Annotated[
         int,
         Bounds(MIN_NODES),
         Help("With secure sums: only in sums of so many contributors; 3 and those that may be the server's."),
     ] = MIN_NODES
-    most_failures: Annotated[
-        Count,
-        Help("Maximum resends of unconfirmed reports to a different roster; 0 for none."),
-    ] = 3
     no_rewards: Annotated[
         bool,
         Help("Do not report the rewards of every round; where episodes began is reported in any case."),

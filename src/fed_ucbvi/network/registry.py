@@ -17,7 +17,7 @@ from fed_ucbvi.network.failures import (
     ViolationError,
 )
 from fed_ucbvi.network.members import AWAY, GONE, HERE, Member, NodeStream
-from fed_ucbvi.network.messages import Denial, Down, Played
+from fed_ucbvi.network.messages import Down, Played
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import RunPlan
 from fed_ucbvi.network.transport import WireCount
@@ -106,8 +106,6 @@ class NodeRegistry:
         self.members: dict[str, Member] = {}
         self.wire = WireCount()
         """What all streams have carried."""
-        self.denials: list[Denial] = []
-        """Under secure sums: those that no roster has carried yet to an answer of all its nodes."""
         self.violations = 0
         self._round = 0
         self._changed = asyncio.Condition()

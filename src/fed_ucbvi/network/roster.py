@@ -1,4 +1,4 @@
-"""Who takes part in a secure sum: what every node has signed for the round, and whether it may be believed.
+"""Who takes part in a secure sum: what every node has signed for the round, and the checks of a roster.
 
 The server relays what nodes sign, so it could put its own keys in their place, leave nodes out, send them different
 broadcasts, or let one of them play alone. Hence a node answers a roster only if everything in it is signed, with
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import NameOID
+from msgspec.msgpack import Encoder
 from msgspec.structs import replace
 
 from fed_ucbvi.core.errors import InputError
@@ -26,27 +27,56 @@ from fed_ucbvi.core.signatures import FOR_NODES, check_party_certificate, issued
 from fed_ucbvi.network.certificates import TLSFiles, check_name
 from fed_ucbvi.network.failures import DeclinedError
 from fed_ucbvi.network.federation_spec import MIN_NODES
-from fed_ucbvi.network.messages import COUNTS, REWARDS, Denial, Ready, Roster, RosterEntry, Start, encode
+from fed_ucbvi.network.messages import Ready, Roster, RosterEntry, Start, Welcome, encode
 from fed_ucbvi.network.secure_sums import VERSION, framed, pair_key
 
 _SIGNATURE = ec.ECDSA(hashes.SHA256())
+_ENTRY = Encoder()
+OWN_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "lockstep": ("base", "chunk", "confirmed"),
+    "live": ("base", "chunk", "confirmed", "first", "most"),
+}
+"""By collection, the fields of a start that may differ between nodes: where a node resumes and how far it plays.
+
+In a live collection the agents have played different numbers of episodes before a round.
+"""
 
 
-def new_episodes(roster: Roster) -> dict[str, dict[str, int]]:
-    """By part and node, how many episodes of each of its agents are in no confirmed sum."""
-    ready = {entry.name: entry.ready for entry in roster.entries}
-    return {
-        COUNTS: {name: said.episodes + roster.length for name, said in ready.items()},
-        REWARDS: {name: said.uncredited + roster.length for name, said in ready.items()},
-    }
+def welcome_digest(welcome: Welcome) -> bytes:
+    """Digest of a welcome: of all that is said about the run.
+
+    The epoch is left out. It is the time at which a server process was started, and a server that is started again in
+    the middle of a round must be able to finish the sum of that round.
+    """
+    return hashlib.sha256(framed(VERSION, encode(replace(welcome, epoch=0)))).digest()
 
 
-class Company(NamedTuple):
-    """With whom a node lets its numbers be added up.
+def broadcast_digest(welcome: bytes, start: Start, collection: str) -> bytes:
+    """Digest of a welcome (its digest) and of a broadcast: of all that nodes whose numbers are added up must share.
+
+    It covers every field of the start but those of :data:`OWN_FIELDS`.
+    """
+    shared = replace(start, **dict.fromkeys(OWN_FIELDS[collection], 0))
+    return hashlib.sha256(framed(VERSION, welcome, encode(shared))).digest()
+
+
+@lru_cache(2)
+def fingerprint(roster: Roster) -> bytes:
+    """Digest of a whole roster."""
+    return hashlib.sha256(framed(VERSION, encode(roster))).digest()
+
+
+def make_roster(number: int, entries: Sequence[RosterEntry]) -> Roster:
+    """Roster of a round with the entries in the order of their names."""
+    return Roster(number, tuple(sorted(entries, key=lambda entry: entry.name)))
+
+
+class SumPolicy(NamedTuple):
+    """Minimum number of contributors to a sum, and the nodes that count as contributors.
 
     Attributes:
-        least_episodes: new episodes without which a node does not count as a contributor.
-        least_members: so many contributors a sum must have.
+        least_episodes: number of episodes of the round from which on a node is a contributor.
+        least_members: smallest number of contributors.
         members: names, or fingerprints of certificates, of the nodes that count; None: all.
     """
 
@@ -54,46 +84,42 @@ class Company(NamedTuple):
     least_members: int = MIN_NODES
     members: Collection[str] | None = None
 
-    def counts(self, one: RosterEntry | Denial) -> bool:
+    def counts(self, entry: RosterEntry) -> bool:
+        """True if a node may be a contributor."""
         known = self.members
-        return known is None or one.name in known or certificate_fingerprint(one.certificate) in known
+        return known is None or entry.name in known or certificate_fingerprint(entry.certificate) in known
 
-    def contributors(self, roster: Roster, part: str) -> int:
-        """How many nodes that count have enough new episodes."""
-        new = new_episodes(roster)[part]
-        return sum(self.counts(entry) and new[entry.name] >= self.least_episodes for entry in roster.entries)
+    def contributors(self, entries: Sequence[RosterEntry]) -> int:
+        """Number of contributors among these entries."""
+        return sum(self.counts(entry) and entry.ready.episodes >= self.least_episodes for entry in entries)
 
-    def tells_rewards(self, roster: Roster) -> bool:
-        """Whether enough contributors tell their rewards; of fewer one could be known."""
-        telling = tuple(entry for entry in roster.entries if entry.ready.rewards)
-        return self.contributors(replace(roster, entries=telling), REWARDS) >= self.least_members
+    def sums_rewards(self, roster: Roster) -> bool:
+        """True if rewards are part of the sum: if there are enough contributors that report them.
 
+        All nodes of a run decide alike, so a node's own list of members does not matter here.
+        """
+        everyone = self._replace(members=None)
+        return everyone.contributors(_with_rewards(roster)) >= self.least_members
 
-ANYONE = Company()
-
-
-@lru_cache(2)
-def fingerprint(roster: Roster) -> bytes:
-    """The digest of the whole roster."""
-    return hashlib.sha256(framed(VERSION, encode(roster))).digest()
-
-
-def binding_of(welcome: bytes, start: Start) -> bytes:
-    """What a node was sent: a digest of run, epoch and support, the round, the broadcast, and what is judged.
-
-    Were the support, by which numbers are listed, another for one node, its numbers would stand where nobody else
-    has any.
-    """
-    broadcast = start.arrays
-    about = (start.round, start.playing, *start.judged)
-    arrays = [part for a in broadcast for part in (f"{a.dtype.str} {a.shape}".encode(), a.tobytes())]
-    return hashlib.sha256(framed(VERSION, welcome, " ".join(map(str, about)).encode(), *arrays)).digest()
+    def check(self, roster: Roster) -> None:
+        """Raise :class:`DeclinedError` unless every part of the sum has enough contributors."""
+        parts = [roster.entries]
+        if self.sums_rewards(roster):
+            parts.append(_with_rewards(roster))
+        contributors = min(self.contributors(entries) for entries in parts)
+        if contributors < self.least_members:
+            raise DeclinedError(
+                f"{contributors} nodes that count would contribute {self.least_episodes} episodes or more, and "
+                f"{self.least_members} are needed, so that no node's numbers stand out"
+            )
 
 
-def make_roster(
-    number: int, length: int, entries: Sequence[RosterEntry], denials: Sequence[Denial] = (), **asked: bool
-) -> Roster:
-    return Roster(number, length, tuple(sorted(entries, key=lambda entry: entry.name)), tuple(denials), **asked)
+DEFAULT_SUM_POLICY = SumPolicy()
+
+
+def _with_rewards(roster: Roster) -> tuple[RosterEntry, ...]:
+    """Entries of the nodes that report rewards."""
+    return tuple(entry for entry in roster.entries if entry.ready.rewards)
 
 
 class Authority:
@@ -103,20 +129,14 @@ class Authority:
         self._certificates = x509.load_pem_x509_certificates(data)
         self._key_of = lru_cache(1024)(self._read_key)
 
-    def check(self, one: RosterEntry | Denial, run: str, number: int, at: datetime.datetime | None = None) -> None:
-        """Raise unless a node certified now, or ``at`` a time, has signed an entry for this round, or a denial."""
-        name = check_name(one.name)
-        if isinstance(one, Denial):
-            said = _denial(run, name, one.round, one.roster)
-            signature = one.signature
-        else:
-            said = _statement(one, run, number)
-            signature = one.ready.signature
-        key, begins, ends = self._key_of(name, one.certificate)
+    def check(self, entry: RosterEntry, run: str, at: datetime.datetime | None = None) -> None:
+        """Raise unless a node that is certified now, or ``at`` a time, has signed this entry."""
+        name = check_name(entry.name)
+        key, begins, ends = self._key_of(name, entry.certificate)
         if not begins <= (at or datetime.datetime.now(datetime.UTC)) <= ends:
             raise InputError(f"the certificate of '{name}' in the server's roster is out of date.")
         try:
-            key.verify(signature, said, _SIGNATURE)
+            key.verify(entry.ready.signature, _statement(entry, run), _SIGNATURE)
         except InvalidSignature:
             raise InputError(f"the server's roster has of '{name}' what it has not signed for this round.") from None
 
@@ -148,16 +168,10 @@ class Authority:
         return key, certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
-def _statement(entry: RosterEntry, run: str, number: int) -> bytes:
-    ready = entry.ready
-    new = ready.episodes, ready.uncredited, *ready.since
-    about = "ready", number, entry.first_agent, entry.agents, *new, int(ready.rewards)
-    said = " ".join(map(str, about)).encode()
-    return framed(VERSION, run.encode(), entry.name.encode(), said, ready.binding, ready.key)
-
-
-def _denial(run: str, name: str, number: int, roster: bytes) -> bytes:
-    return framed(VERSION, run.encode(), name.encode(), f"did not answer {number}".encode(), roster)
+def _statement(entry: RosterEntry, run: str) -> bytes:
+    """Bytes that a node signs: the whole entry but the certificate and the signature itself."""
+    unsigned = replace(entry, certificate=b"", ready=replace(entry.ready, signature=b""))
+    return framed(VERSION, run.encode(), _ENTRY.encode(unsigned))
 
 
 def certificate_fingerprint(data: bytes) -> str:
@@ -170,77 +184,80 @@ def der_of(pem: bytes) -> bytes:
 
 
 class Credentials:
-    """A node's own keys: that of its certificate, and the one of its last :class:`Ready`, which is never on disk."""
+    """A node's own certificate and keys, with which it signs entries of rosters."""
 
     def __init__(self, name: str, first_agent: int, agents: int, run: str, tls_files: TLSFiles) -> None:
         authority, certificate, key = tls_files.read()
         try:
             self.authority = Authority(authority)
-            self._certificate = der_of(certificate)
+            self.certificate = der_of(certificate)
             signer = serialization.load_pem_private_key(key, None)
         except ValueError as error:
             raise InputError(f"the certificate of '{name}' cannot be read: {error}.") from error
         if not isinstance(signer, ec.EllipticCurvePrivateKey):
             raise InputError(f"the key of '{name}' is not one that 'fed-ucbvi certs' makes; secure sums need such.")
-        self._name = name
-        self._agents = (first_agent, agents)
-        self._run = run
+        self.name = name
+        self.run = run
+        self._first_agent = first_agent
+        self._agents = agents
         self._signer = signer
-        self._key: X25519PrivateKey | None = None
-        self._entry: RosterEntry | None = None
 
-    def ready(
-        self, number: int, binding: bytes, episodes: tuple[int, int], since: tuple[int, int], *, rewards: bool
-    ) -> Ready:
-        """Sign that this node is ready, with a new key; what was signed before is of no use any more."""
-        self._key = X25519PrivateKey.generate()
-        ready = Ready(binding, *episodes, since, rewards, self._key.public_key().public_bytes_raw(), b"")
-        entry = RosterEntry(self._name, *self._agents, self._certificate, ready)
-        signature = self._signer.sign(_statement(entry, self._run, number), _SIGNATURE)
-        self._entry = replace(entry, ready=replace(ready, signature=signature))
-        return self._entry.ready
+    def sign(self, number: int, digest: bytes, episodes: int, *, rewards: bool) -> tuple[RosterEntry, bytes]:
+        """A signed entry for a round with a new one-time key, and the private part of that key."""
+        key = X25519PrivateKey.generate()
+        ready = Ready(
+            round=number,
+            digest=digest,
+            episodes=episodes,
+            rewards=rewards,
+            key=key.public_key().public_bytes_raw(),
+            signature=b"",
+        )
+        entry = RosterEntry(
+            name=self.name,
+            first_agent=self._first_agent,
+            agents=self._agents,
+            certificate=self.certificate,
+            ready=ready,
+        )
+        signature = self._signer.sign(_statement(entry, self.run), _SIGNATURE)
+        return replace(entry, ready=replace(ready, signature=signature)), key.private_bytes_raw()
 
-    def denial(self, number: int, roster: bytes) -> bytes:
-        """The signature under "I did not answer this roster"; the caller knows that it is true."""
-        return self._signer.sign(_denial(self._run, self._name, number, roster), _SIGNATURE)
-
-    def pairs(self, roster: Roster, agents: int, company: Company = ANYONE) -> dict[str, bytes]:
+    def pairs(self, roster: Roster, own: RosterEntry, key: bytes, agents: int) -> dict[str, bytes]:
         """The keys shared with every other node of a roster of a run with so many agents, by name.
 
+        Args:
+            roster: the roster.
+            own: the entry that this node has signed for the round.
+            key: the private part of the one-time key of that entry.
+            agents: number of agents of the run.
+
         Raises:
-            DeclinedError: if too few contribute to the sum.
             InputError: if no honest server would send this roster.
         """
         names = [entry.name for entry in roster.entries]
-        if not roster.parts:
-            raise InputError("the server's roster asks for nothing.")
         if names != sorted(set(names)):
             raise InputError("the server's roster names a node twice, or is out of order.")
-        key = self._key
-        own = self._entry
-        if key is None or own is None or own not in roster.entries:
+        if own not in roster.entries or own.ready.round != roster.round:
             raise InputError("the server's roster does not have what this node has signed.")
         end = 0
         for first, count in sorted((entry.first_agent, entry.agents) for entry in roster.entries):
             if count < 1 or first < end or first + count > agents:
                 raise InputError("the server's roster has an agent twice, or agents that are not in the run.")
             end = first + count
-        if any(entry.ready.binding != own.ready.binding for entry in roster.entries):
+        if any(entry.ready.digest != own.ready.digest for entry in roster.entries):
             raise InputError(
                 "the server has sent different broadcasts to different nodes, or of another round; this node answers "
                 "no more."
             )
-        others = [entry for entry in roster.entries if entry.name != self._name]
+        if any(entry.ready.round != roster.round for entry in roster.entries):
+            raise InputError("the server's roster has what nodes have signed for another round.")
+        others = [entry for entry in roster.entries if entry.name != self.name]
         for entry in others:
-            self.authority.check(entry, self._run, roster.round)
-        least, needed, _ = company
-        if (count := min(company.contributors(roster, part) for part in roster.parts)) < needed:
-            raise DeclinedError(
-                f"{count} nodes that count would contribute {least} new episodes or more, and {needed} are needed, "
-                "so that no node's numbers stand out"
-            )
+            self.authority.check(entry, self.run)
+        private = X25519PrivateKey.from_private_bytes(key)
         digest = fingerprint(roster)
         return {
-            entry.name: pair_key(key, entry.ready.key, self._run, digest, (self._name, entry.name))
+            entry.name: pair_key(private, entry.ready.key, self.run, digest, (self.name, entry.name))
             for entry in others
         }

@@ -144,8 +144,8 @@ class RunPlan:
             )
         if not self.algorithm.server_counts:
             raise InputError(
-                f"{self.algorithm.name} does not report new counts, and secure sums hide nothing else. Use "
-                "fed-kl-ucbvi, or an algorithm of your own that is a CountingAlgorithm, or leave out --secure-sums."
+                f"secure sums add up what agents count in one round, which {self.algorithm.name} does not report; "
+                "use fed-kl-ucbvi or a CountingAlgorithm, or leave out --secure-sums."
             )
 
     @property
@@ -176,7 +176,7 @@ class RunPlan:
         if numbers > MAX_NUMBERS:
             raise InputError(
                 f"transition counts by step, state, action and next state would be {numbers:,} numbers a message, "
-                f"which has at most {MAX_NUMBERS:,}. Use fewer states, or fed-ucbvi without secure sums."
+                f"which has at most {MAX_NUMBERS:,}. Use fewer states, or fed-ucbvi."
             )
         return support or Support.full(self.shape)
 

@@ -22,7 +22,7 @@ from fed_ucbvi.network import messages
 from fed_ucbvi.network.certificates import TLSFiles, check_name, node_name
 from fed_ucbvi.network.coordinator import Coordinator
 from fed_ucbvi.network.failures import ConnectionLostError, FederationStoppedError, RejectedError, ViolationError
-from fed_ucbvi.network.members import GONE, Member, NodeStream, Used, describe_agents
+from fed_ucbvi.network.members import GONE, Member, NodeStream, describe_agents
 from fed_ucbvi.network.message_sizes import up_limits
 from fed_ucbvi.network.registry import OnExchange
 from fed_ucbvi.network.roster import Authority, der_of
@@ -312,7 +312,7 @@ class FederationServer:
             what = "has lost its state after round %d; plays up to round %d again"
             log.warning(f"%s: {what}", member.name, held, member.base, extra=member.about)
             for past in self.coordinator.past(member, held) or ():
-                await stream.ask(played_again(past, self.plan))
+                await stream.ask(played_again(past, self.plan.setting.episodes))
         if self.plan.rules.secure_sums:
             member.certificate = der_of(stream.connection.certificate)
         old = member.stream
@@ -388,7 +388,7 @@ class FederationServer:
             member = Member(hello.node, hello.first_agent, hello.agents, joining.digest, units)
             member.logged_episodes, member.logged_steps = logged
             if joining.logged_steps:
-                member.used[messages.COUNTS] = Used(-1)
+                member.reported_round = -1
                 self._check_logs(joining.logged_steps)
         if member.digest != joining.digest:
             raise RejectedError(f"'{hello.node}' came with another problem before")

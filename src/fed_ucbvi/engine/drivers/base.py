@@ -128,13 +128,21 @@ class Driver(ABC):
         return find_requester(self.visits, limits) if asking else (0, -1, -1)
 
 
-def play_until(driver: Driver, policy: PolicyArray, budgets: Budgets, first: int, played: int, until: int) -> Played:
+def play_until(
+    driver: Driver,
+    policy: PolicyArray,
+    budgets: Budgets,
+    first: int,
+    played: int,
+    until: int,
+    least: int = 0,
+) -> Played:
     """Continue a round of which ``played`` episodes are played; how many are now.
 
-    Until a round has its least length (see :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody makes a request. Then
-    agents that have reached their budgets make theirs at once.
+    Until a round has its least length (``least``, or more by :class:`~fed_ucbvi.algorithms.base.Budgets`) nobody
+    makes a request. Then agents that have reached their budgets make theirs at once.
     """
-    least = budgets.min_length(first)
+    least = max(least, budgets.min_length(first))
     limits = budgets.limits
     asked = False
     while played < until and not asked:

@@ -40,7 +40,6 @@ TERM_FLAGS: FlagTable = {
     "require_secure_sums": Flag(panel=OUTPUT),
     "least_episodes": Flag(metavar="N", panel=OUTPUT),
     "least_members": Flag(metavar="N", panel=OUTPUT),
-    "most_failures": Flag(metavar="N", panel=OUTPUT),
     "no_rewards": Flag(panel=OUTPUT),
 }
 """Flags of :class:`~fed_ucbvi.network.node_terms.NodeTerms`."""
