@@ -439,7 +439,7 @@ def test_with_loss_0_the_command_prints_the_interval(tmp_path: Path) -> None:
 
 
 def in_units(world: Federation, offset: float, scale: float) -> Federation:
-    """The same problem, whose steps pay between ``offset`` and ``offset + scale`` in own units."""
+    """A problem whose steps pay between ``offset`` and ``offset + scale`` in own units."""
     about = {**world.description, "reward_offset": offset, "reward_scale": scale}
     return replace(world, description=about)
 

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 
 def _found() -> bool:
-    """Whether there is a GPU, or the simulator of one."""
+    """True if there is a GPU, or the simulator of one."""
     if importlib.util.find_spec("numba_cuda") is None:
         return False
     from numba import cuda
@@ -67,8 +68,13 @@ def random_starts(agents: int) -> Federation:
     return Federation.mixture(tables[0], list(tables[1:]), 0.3, rewards=rng.random((2, 2, 2)), initial=initial)
 
 
-def same_but_for_the_driver(one: Run, other: Run) -> bool:
-    return replace(one, about=replace(one.about, driver=other.about.driver)).same_outcome(other)
+def assert_same_on_gpu(algorithm: Any, federation: Federation, episodes: int, seed: int) -> Run:
+    """Check that the cuda driver gives the run of the episodes driver, and return it."""
+    gpu = run(algorithm, federation, episodes, seed=seed, driver="cuda")
+    cpu = run(algorithm, federation, episodes, seed=seed, driver="episodes")
+    renamed = replace(gpu, about=replace(gpu.about, driver=cpu.about.driver))
+    assert renamed.same_outcome(cpu)
+    return gpu
 
 
 CASES: dict[str, tuple[FedUCBVI | FedKLUCBVI, Federation, int]] = {
@@ -86,60 +92,72 @@ CASES: dict[str, tuple[FedUCBVI | FedKLUCBVI, Federation, int]] = {
 
 @on_gpu
 @pytest.mark.parametrize("case", CASES)
-def test_records_policies_and_values_are_those_of_the_episodes_driver(case: str) -> None:
+def test_a_run_on_a_gpu_is_that_of_the_episodes_driver_bit_for_bit(case: str) -> None:
     algorithm, federation, episodes = CASES[case]
-    gpu, cpu = (run(algorithm, federation, episodes, seed=3, driver=name) for name in ("cuda", "episodes"))
-    assert same_but_for_the_driver(gpu, cpu)
-    assert gpu.records["length"].max() > 1  # somebody went past the earliest ask, or might have
+    result = assert_same_on_gpu(algorithm, federation, episodes, seed=3)
+    assert result.records["length"].max() > 1, "episodes may have to be taken back"
 
 
 @on_gpu
 @pytest.mark.parametrize("counting", [Counting.PAIRS, Counting.STATIONARY])
 def test_a_policy_of_probabilities_is_drawn_as_by_the_episodes_driver(counting: Counting) -> None:
     federation = line(3, 0.2)
-    chances = np.random.default_rng(6).dirichlet(np.full(federation.actions, 0.5), (3, federation.states))
-    chances[0, 1] = np.eye(federation.actions)[2]
-    shape = (1, *counting.shape(3, federation.states, federation.actions))
-    budgets = Budgets(np.full(shape, 10**6, dtype=np.int64), np.ones(shape[1:], dtype=np.int8))
+    S = federation.states
+    A = federation.actions
+    policy = np.random.default_rng(6).dirichlet(np.full(A, 0.5), (3, S))
+    policy[0, 1] = np.eye(A)[2]
+    cells = counting.shape(3, S, A)
+    budgets = Budgets(
+        limits=np.full((1, *cells), 10**6, dtype=np.int64),
+        rule=np.ones(cells, dtype=np.int8),
+    )
     setting = Setting.of(federation, 10, 1, random_rewards=False)
     rule = FedKLUCBVI(stationary=counting is Counting.STATIONARY).synchronisation_rule(setting)
     assert rule is not None
     gpu = driver.CudaDriver(Fleet.of(federation, 1, counting=counting, pooled=True), rule, 3)
     cpu = EpisodesDriver(Fleet.of(federation, 1, counting=counting, pooled=True))
-    ends = [collect(one, chances, budgets, 5, 4) for one in (gpu, cpu)]
-    assert ends[0] == ends[1]
+    assert collect(gpu, policy, budgets, 5, 4) == collect(cpu, policy, budgets, 5, 4)
     assert np.array_equal(gpu.transitions, cpu.transitions)
 
 
 @on_gpu
-@pytest.mark.parametrize(
-    ("limit", "value", "algorithm", "federation", "episodes"),
-    [
-        ("SHARED_BYTES", 0, FedKLUCBVI(stationary=True), line(2), 8),  # counts do not fit a block: common memory
-        ("STEPS_PER_THREAD", 4, FedUCBVI(nu=0), random_starts(2), 30),  # a launch is cut after two episodes
-    ],
-)
-def test_limits_of_the_gpu_change_nothing(
-    limit: str, value: int, algorithm: Any, federation: Federation, episodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, limit, value)
-    gpu, cpu = (run(algorithm, federation, episodes, seed=1, driver=name) for name in ("cuda", "episodes"))
-    assert same_but_for_the_driver(gpu, cpu)
-    assert limit == "SHARED_BYTES" or cpu.records["length"].max() > 4
+def test_counts_that_do_not_fit_a_block_give_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SHARED_BYTES", 0)
+    assert_same_on_gpu(FedKLUCBVI(stationary=True), line(2), 8, seed=1)
 
 
 @on_gpu
-def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_of_several_launches_give_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch is cut after two episodes."""
+    monkeypatch.setattr(driver, "STEPS_PER_THREAD", 4)
+    result = assert_same_on_gpu(FedUCBVI(nu=0), random_starts(2), 30, seed=1)
+    assert result.records["length"].max() > 4
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU with 10 000 free bytes."""
+
     class Context:
         def get_memory_info(self) -> Any:
-            return type("Memory", (), {"free": 10_000, "total": 20_000})
+            return SimpleNamespace(free=10_000, total=20_000)
 
     from numba import cuda
 
     monkeypatch.setattr(cuda, "current_context", Context)
-    # visits by (h,s), own visits by (h,s,a), and how far each has come: 4 (9 + 36 + 1) bytes
+
+
+@on_gpu
+@pytest.mark.usefixtures("small_memory")
+def test_the_error_for_too_many_agents_names_the_number_that_fits() -> None:
+    """An agent has visits by (h,s), its own by (h,s,a), and the last episode it played: 4 (9 + 36 + 1) bytes."""
     with pytest.raises(InputError, match=r"184 bytes each.*: 51 agents would fit"):
         run(FedUCBVI(), line(52), 10, driver="cuda")
+
+
+@on_gpu
+@pytest.mark.usefixtures("small_memory")
+def test_the_largest_number_of_agents_that_fits_can_be_played() -> None:
     assert run(FedUCBVI(), line(51), 1, driver="cuda").complete
 
 
@@ -147,30 +165,37 @@ def test_agents_that_do_not_fit_are_refused_with_the_number_that_would(monkeypat
 @pytest.mark.skipif(SIMULATED, reason="too much for the simulator")
 @pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI(stationary=True)])
 @pytest.mark.parametrize("eps_p", [0.0, 0.1])
-def test_a_thousand_agents_are_the_same_in_every_record(algorithm: Any, eps_p: float) -> None:
-    federation = gridworld(agents=1000, eps_p=eps_p)
-    gpu, cpu = (run(algorithm, federation, 3000, seed=2, driver=name) for name in ("cuda", "episodes"))
-    assert same_but_for_the_driver(gpu, cpu)
+def test_a_run_of_a_thousand_agents_on_a_gpu_is_that_of_the_episodes_driver(algorithm: Any, eps_p: float) -> None:
+    assert_same_on_gpu(algorithm, gridworld(agents=1000, eps_p=eps_p), 3000, seed=2)
 
 
 @pytest.mark.full
 @pytest.mark.skipif(_found(), reason="runs where the others of this file do not")
-def test_all_of_this_holds_in_the_simulator() -> None:
+def test_this_file_passes_in_the_simulator() -> None:
     if importlib.util.find_spec("numba_cuda") is None:
         pytest.skip("numba-cuda is not installed")
-    told = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     here = Path(__file__)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-v", str(here)]
-    done = subprocess.run(command, cwd=here.parent.parent, env=told, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-v", str(here)],
+        cwd=here.parent.parent,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
 
 
 @pytest.mark.skipif(_found(), reason="there is a GPU")
-def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    if importlib.util.find_spec("numba_cuda") is not None:
-        with pytest.raises(InputError, match="needs an NVIDIA GPU"):
-            run(FedUCBVI(), line(2), 10, driver="cuda")
+@pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
+def test_a_missing_gpu_is_an_error() -> None:
+    with pytest.raises(InputError, match="needs an NVIDIA GPU"):
+        run(FedUCBVI(), line(2), 10, driver="cuda")
+
+
+@pytest.mark.skipif(_found(), reason="there is a GPU")
+def test_the_error_for_a_missing_numba_cuda_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs numba-cuda, which is not installed.*\[gpu\]"):
         run(FedUCBVI(), line(2), 10, driver="cuda")
@@ -183,7 +208,7 @@ def test_without_a_gpu_the_driver_says_what_is_missing(monkeypatch: pytest.Monke
         (FedUCBVI(), line(1), 2**31, "an agent can come 2,147,483,648 times to one place"),
     ],
 )
-def test_what_it_cannot_play_is_refused_with_what_it_can(
+def test_the_error_for_a_run_that_the_driver_does_not_support_names_the_reason(
     algorithm: Any, federation: Federation, episodes: int, reason: str
 ) -> None:
     with pytest.raises(InputError, match="plays fed-kl-ucbvi and fed-ucbvi") as error:
@@ -191,7 +216,7 @@ def test_what_it_cannot_play_is_refused_with_what_it_can(
     assert reason in str(error.value)
 
 
-def test_it_has_no_checkpoint(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_run_on_a_gpu_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no checkpoint"):
         run(FedUCBVI(), line(2), 10, driver="cuda", checkpoint=tmp_path / "kept")
     assert not (tmp_path / "kept").exists()

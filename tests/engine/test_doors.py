@@ -1,4 +1,4 @@
-"""What people pass to public functions: values, classes, names, MDPs and lists of them; all else is refused."""
+"""Arguments of public functions: values, classes, names, MDPs and lists of them; everything else is refused."""
 
 from __future__ import annotations
 
@@ -36,36 +36,63 @@ class Unfinished(Algorithm[Any, Any]):
     """No dataclass, and nothing in it."""
 
 
-def test_an_algorithm_is_a_value_a_class_or_a_name() -> None:
+@pytest.mark.parametrize("given", [FedUCBVI, "fed-ucbvi", "fed_ucbvi:FedUCBVI"])
+def test_an_algorithm_can_be_given_as_class_or_name(given: Any) -> None:
     expected = run(FedUCBVI(), SMALL, 50, progress=False)
-    for given in (FedUCBVI, "fed-ucbvi", "fed_ucbvi:FedUCBVI"):
-        assert run(given, SMALL, 50, progress=False).same_outcome(expected)
-    live = run(FedUCBVI(), World().live(), 20, progress=False)
-    assert np.array_equal(run("fed-ucbvi", World().live(), 20, progress=False).V, live.V)
+    assert run(given, SMALL, 50, progress=False).same_outcome(expected)
 
 
-def test_a_federation_is_one_or_a_name_or_mdps() -> None:
+def test_the_algorithm_of_a_live_run_can_be_given_as_name() -> None:
+    expected = run(FedUCBVI(), World().live(), 20, progress=False)
+    named = run("fed-ucbvi", World().live(), 20, progress=False)
+    assert np.array_equal(named.V, expected.V)
+
+
+def test_a_run_takes_a_list_of_mdps() -> None:
     expected = run(FedUCBVI(), SMALL, 50, progress=False)
     assert np.array_equal(run(FedUCBVI(), MDPS, 50, progress=False).V, expected.V)
-    assert run(FedUCBVI(), "gridworld", 5, progress=False).same_outcome(
-        run(FedUCBVI(), gridworld(), 5, progress=False)
-    )
+
+
+def test_a_run_takes_the_name_of_an_environment() -> None:
+    expected = run(FedUCBVI(), gridworld(), 5, progress=False)
+    assert run(FedUCBVI(), "gridworld", 5, progress=False).same_outcome(expected)
+
+
+def test_a_run_takes_one_mdp_for_one_agent() -> None:
     assert run(FedUCBVI(), MDPS[0], 50, progress=False).about.agents == 1
+
+
+def test_functions_on_federations_take_lists_of_mdps() -> None:
     assert price_of_sharing(MDPS) == price_of_sharing(SMALL)
-    assert best_common_policy("gridworld").value == best_common_policy(gridworld()).value
     assert inspect_federation(MDPS).federation.agents == 3
+
+
+def test_functions_on_federations_take_names_of_environments() -> None:
+    assert best_common_policy("gridworld").value == best_common_policy(gridworld()).value
     assert plan("gridworld", episodes=100) == plan(gridworld(), episodes=100)
-    assert plan(SMALL, episodes=9) == plan(states=3, actions=2, horizon=3, agents=3, episodes=9)
     assert choose_parameters("gridworld").episodes == choose_parameters(gridworld()).episodes
 
 
-def test_a_sweep_takes_algorithms_as_values_and_classes() -> None:
-    def sweep(*algorithms: object) -> Sweep:
-        cells = {"environments": ["gridworld"], "agents": [2], "episodes": [5], "seeds": 1}
-        return Sweep(name="doors", grid=[{"algorithms": list(algorithms), **cells}])
+def test_a_forecast_takes_the_sizes_of_a_federation() -> None:
+    by_sizes = plan(states=3, actions=2, horizon=3, agents=3, episodes=9)
+    assert plan(SMALL, episodes=9) == by_sizes
 
-    named = sweep({"name": "fed-ucbvi", "nu": 100}, "fedq-hoeffding")
-    assert sweep(FedUCBVI(nu=100), fed_ucbvi.FedQHoeffding).content() == named.content()
+
+def sweep_of(*algorithms: object) -> Sweep:
+    row = {
+        "algorithms": list(algorithms),
+        "environments": ["gridworld"],
+        "agents": [2],
+        "episodes": [5],
+        "seeds": 1,
+    }
+    return Sweep(name="doors", grid=[row])
+
+
+def test_a_sweep_takes_algorithms_as_values_or_classes() -> None:
+    named = sweep_of({"name": "fed-ucbvi", "nu": 100}, "fedq-hoeffding")
+    given = sweep_of(FedUCBVI(nu=100), fed_ucbvi.FedQHoeffding)
+    assert given.content() == named.content()
 
 
 @pytest.mark.parametrize(
@@ -80,28 +107,49 @@ def test_a_sweep_takes_algorithms_as_values_and_classes() -> None:
     ],
 )
 @pytest.mark.parametrize("given", [3, [], [1, 2], World().live, {"name": "gridworld"}])
-def test_what_is_no_problem_is_refused_in_one_sentence(call: Callable[[Any], object], given: object) -> None:
+def test_other_objects_are_refused_as_federations(call: Callable[[Any], object], given: object) -> None:
     with pytest.raises(
         InputError, match=r"^pass a Federation, the name of an environment, an MDP or a list of MDPs, got"
     ):
         call(given)
 
 
-def test_what_else_is_wrong_is_said() -> None:
-    for given in (3, None, gridworld(), MDP):
-        with pytest.raises(InputError, match=r"pass an algorithm, such as FedUCBVI\(\), its class or its name"):
-            run(given, SMALL, 5)  # type: ignore[arg-type]
+@pytest.mark.parametrize("given", [3, None, gridworld(), MDP], ids=["number", "None", "federation", "class"])
+def test_other_objects_are_refused_as_algorithms(given: Any) -> None:
+    with pytest.raises(InputError, match=r"pass an algorithm, such as FedUCBVI\(\), its class or its name"):
+        run(given, SMALL, 5)
+
+
+def test_an_unfinished_algorithm_is_refused() -> None:
     with pytest.raises(InputError, match="Unfinished is no algorithm"):
         as_algorithm(Unfinished)
+
+
+def test_a_function_that_makes_a_federation_is_refused_with_the_advice_to_call_it() -> None:
     with pytest.raises(InputError, match=r"got function; call it: gridworld\(\)\."):
         as_federation(gridworld)  # type: ignore[arg-type]
+
+
+def test_the_error_for_an_unknown_environment_names_a_similar_one() -> None:
     with pytest.raises(InputError, match="unknown environment 'gridwrld'; did you mean 'gridworld'"):
         price_of_sharing("gridwrld")
+
+
+def test_a_table_to_score_with_is_refused_for_a_simulation() -> None:
     with pytest.raises(InputError, match="score_with is for live environments"):
         run(FedUCBVI(), SMALL, 5, score_with=SMALL)
+
+
+def test_a_driver_is_refused_for_live_environments() -> None:
     with pytest.raises(InputError, match="live environments are played in this process, by a driver of their own"):
         run(FedUCBVI(), World().live(), 5, driver="episodes")
+
+
+def test_sizes_beside_a_federation_are_refused_in_a_forecast() -> None:
     with pytest.raises(InputError, match="brings its sizes along"):
         plan(SMALL, states=3, episodes=5)
+
+
+def test_a_forecast_without_sizes_is_refused() -> None:
     with pytest.raises(InputError, match="needs states, actions and horizon"):
         plan(episodes=5)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -27,15 +27,24 @@ ALARM = 1e-4
 STANDARD_ERRORS = 4.0
 
 
+class Figures(NamedTuple):
+    """Final regret and rounds of some runs, ``(n,)`` each."""
+
+    regret: FloatArray
+    rounds: FloatArray
+
+
 def figures(
     algorithm: FedUCBVI, federations: list[Federation], episodes: int, driver: str = "auto", first_seed: int = 0
-) -> FloatArray:
-    """Final regret and rounds ``(2, n)`` of one run on each federation, with seeds from ``first_seed`` on."""
-    results = [
-        run(algorithm, federation, episodes, seed=first_seed + k, driver=driver, progress=False)
-        for k, federation in enumerate(federations)
-    ]
-    return np.array([(result.regret, result.rounds) for result in results], dtype=np.float64).T
+) -> Figures:
+    """The figures of one run on each federation, with seeds from ``first_seed`` on."""
+    regret = []
+    rounds = []
+    for k, federation in enumerate(federations):
+        result = run(algorithm, federation, episodes, seed=first_seed + k, driver=driver, progress=False)
+        regret.append(float(result.regret))
+        rounds.append(float(result.rounds))
+    return Figures(np.array(regret), np.array(rounds))
 
 
 # ------------------------------------------------------------------------------------------ drivers agree in law
@@ -52,19 +61,29 @@ PROBLEMS: dict[str, tuple[Federation, int, int]] = {
 
 
 @cache
-def paper_runs(problem: str, driver: str) -> FloatArray:
+def paper_runs(problem: str, driver: str) -> Figures:
     federation, episodes, runs = PROBLEMS[problem]
     return figures(FedUCBVI(), [federation] * runs, episodes, driver, FIRST_SEED[driver])
 
 
-@pytest.mark.parametrize(("problem", "driver"), [(p, d) for p in PROBLEMS for d in ("counts", "auto")])
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("driver", ["counts", "auto"])
 @pytest.mark.full  # tests/algorithms/test_contract.py has a smaller one
-def test_the_drivers_agree_in_law_on_the_papers_environments(problem: str, driver: str) -> None:
-    """H0: same law of final regret (Kolmogorov-Smirnov) and of rounds (Mann-Whitney)."""
-    mine = paper_runs(problem, driver)
-    reference = paper_runs(problem, "episodes")
-    assert stats.ks_2samp(mine[0], reference[0]).pvalue > ALARM
-    assert stats.mannwhitneyu(mine[1], reference[1]).pvalue > ALARM
+def test_drivers_give_the_same_law_of_regret_on_the_papers_environments(problem: str, driver: str) -> None:
+    """H0: same law of final regret; Kolmogorov-Smirnov test."""
+    own = paper_runs(problem, driver).regret
+    reference = paper_runs(problem, "episodes").regret
+    assert stats.ks_2samp(own, reference).pvalue > ALARM
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("driver", ["counts", "auto"])
+@pytest.mark.full
+def test_drivers_give_the_same_law_of_rounds_on_the_papers_environments(problem: str, driver: str) -> None:
+    """H0: same law of the number of rounds; Mann-Whitney test."""
+    own = paper_runs(problem, driver).rounds
+    reference = paper_runs(problem, "episodes").rounds
+    assert stats.mannwhitneyu(own, reference).pvalue > ALARM
 
 
 # --------------------------------------------------------------------- an independent trial of the paper's algorithm
@@ -75,57 +94,86 @@ MeanAndSpread = tuple[float, float]
 REFERENCE_SEEDS = 20
 
 
-def assert_near(mine: FloatArray, mean: float, deviation: float, runs: int) -> None:
-    """The means differ by less than 4 standard errors, each side with the larger of the two spreads."""
-    wide = max(float(mine.std(ddof=1)), deviation)
-    error = wide * math.sqrt(1 / len(mine) + 1 / runs)
-    assert abs(float(mine.mean()) - mean) < STANDARD_ERRORS * error, (
-        f"{mine.mean():.1f} against {mean} +- {error:.2g}"
-    )
+def assert_near(own: FloatArray, mean: float, deviation: float, runs: int) -> None:
+    """Check that means differ by less than 4 standard errors, each side with the larger of the two spreads."""
+    spread = max(float(own.std(ddof=1)), deviation)
+    error = spread * math.sqrt(1 / len(own) + 1 / runs)
+    difference = abs(float(own.mean()) - mean)
+    assert difference < STANDARD_ERRORS * error, f"{own.mean():.1f} against {mean} +- {error:.2g}"
 
 
-@pytest.mark.parametrize(
-    ("agents", "eps_p", "algorithm", "regret", "rounds"),
-    first_of(
-        [
-            (20, 0.1, FedUCBVI(), (245.7, 6.1), (483.4, 10.9)),
-            (20, 0.0, FedUCBVI(), (311.5, 6.5), (574.1, 12.8)),
-            (5, 0.0, FedUCBVI(), (808.1, 16.0), (367.7, 7.1)),
-            (5, 0.1, FedUCBVI(), (773.1, 15.9), (342.2, 6.1)),
-            (20, 0.0, FedUCBVI(bonus="theory"), (55_810, 379), (2568, 31)),
-        ]
-    ),
-)
-def test_gridworld_has_the_regret_and_rounds_of_the_independent_trial(
-    agents: int, eps_p: float, algorithm: FedUCBVI, regret: MeanAndSpread, rounds: MeanAndSpread
-) -> None:
+class Trial(NamedTuple):
+    """Figures of the independent trial in the gridworld."""
+
+    agents: int
+    eps_p: float
+    algorithm: FedUCBVI
+    regret: MeanAndSpread
+    rounds: MeanAndSpread
+
+
+TRIALS = [
+    Trial(20, 0.1, FedUCBVI(), (245.7, 6.1), (483.4, 10.9)),
+    Trial(20, 0.0, FedUCBVI(), (311.5, 6.5), (574.1, 12.8)),
+    Trial(5, 0.0, FedUCBVI(), (808.1, 16.0), (367.7, 7.1)),
+    Trial(5, 0.1, FedUCBVI(), (773.1, 15.9), (342.2, 6.1)),
+    Trial(20, 0.0, FedUCBVI(bonus="theory"), (55_810, 379), (2568, 31)),
+]
+
+
+@cache
+def own_trial(trial: Trial) -> Figures:
     """T = 30 000, individual kernels redrawn for each of 20 seeds."""
-    seeds = range(20 if algorithm == FedUCBVI() else 8)
-    federations = [gridworld(agents=agents, eps_p=eps_p, seed=k) for k in seeds]
-    own_regret, own_rounds = figures(algorithm, federations, 30_000)
-    assert_near(own_regret, *regret, REFERENCE_SEEDS)
-    assert_near(own_rounds, *rounds, REFERENCE_SEEDS)
+    seeds = range(20 if trial.algorithm == FedUCBVI() else 8)
+    federations = [gridworld(agents=trial.agents, eps_p=trial.eps_p, seed=seed) for seed in seeds]
+    return figures(trial.algorithm, federations, 30_000)
+
+
+@pytest.mark.parametrize("trial", first_of(TRIALS))
+def test_regret_in_the_gridworld_is_that_of_the_independent_trial(trial: Trial) -> None:
+    mean, deviation = trial.regret
+    assert_near(own_trial(trial).regret, mean, deviation, REFERENCE_SEEDS)
+
+
+@pytest.mark.parametrize("trial", first_of(TRIALS))
+def test_rounds_in_the_gridworld_are_those_of_the_independent_trial(trial: Trial) -> None:
+    mean, deviation = trial.rounds
+    assert_near(own_trial(trial).rounds, mean, deviation, REFERENCE_SEEDS)
 
 
 @pytest.mark.full
 def test_a_million_episodes_by_counts_have_the_regret_of_the_independent_trial() -> None:
     """One run there, 10 here."""
-    own_regret, _ = figures(FedUCBVI(), [gridworld(agents=20)] * 10, 10**6, "counts")
-    assert_near(own_regret, 316.7, 0.0, 1)
+    federations = [gridworld(agents=20)] * 10
+    own = figures(FedUCBVI(), federations, 10**6, "counts")
+    assert_near(own.regret, 316.7, 0.0, 1)
 
 
-@pytest.mark.parametrize(
-    ("agents", "eps_p", "regret", "rounds"),
-    first_of([(20, 0.1, 49.2, 139.8), (20, 0.0, 46.3, 142.2), (5, 0.0, 160.4, 207.1)]),
-)
-def test_synthetic_instances_have_regret_and_rounds_of_the_right_size(
+SYNTHETIC_TRIALS = [(20, 0.1, 49.2, 139.8), (20, 0.0, 46.3, 142.2), (5, 0.0, 160.4, 207.1)]
+
+
+@cache
+def own_synthetic_trial(agents: int, eps_p: float) -> Figures:
+    """T = 3000, ten random instances."""
+    federations = [synthetic(agents=agents, eps_p=eps_p, seed=seed) for seed in range(10)]
+    return figures(FedUCBVI(), federations, 3000)
+
+
+@pytest.mark.parametrize(("agents", "eps_p", "regret", "rounds"), first_of(SYNTHETIC_TRIALS))
+def test_regret_in_synthetic_instances_is_of_the_size_of_the_independent_trial(
     agents: int, eps_p: float, regret: float, rounds: float
 ) -> None:
-    """T = 3000; the figures there are of one other random instance, so a factor of 1.5 is all that can be asked."""
-    federations = [synthetic(agents=agents, eps_p=eps_p, seed=k) for k in range(10)]
-    own_regret, own_rounds = figures(FedUCBVI(), federations, 3000)
-    assert regret / 1.5 < own_regret.mean() < regret * 1.5
-    assert rounds / 1.5 < own_rounds.mean() < rounds * 1.5
+    """The figures of the trial are those of one other random instance, so they are compared up to a factor of 1.5."""
+    own = own_synthetic_trial(agents, eps_p).regret.mean()
+    assert regret / 1.5 < own < regret * 1.5
+
+
+@pytest.mark.parametrize(("agents", "eps_p", "regret", "rounds"), first_of(SYNTHETIC_TRIALS))
+def test_rounds_in_synthetic_instances_are_of_the_size_of_the_independent_trial(
+    agents: int, eps_p: float, regret: float, rounds: float
+) -> None:
+    own = own_synthetic_trial(agents, eps_p).rounds.mean()
+    assert rounds / 1.5 < own < rounds * 1.5
 
 
 # -------------------------------------------------------------------- stored runs on the very same MDPs
@@ -139,7 +187,7 @@ EPS_P = 0.1
 
 @cache
 def stored(name: str) -> tuple[Federation, dict[str, FloatArray]]:
-    """The MDPs of a stored run, and what it recorded."""
+    """The MDPs of a stored run, and its records."""
     with np.load(STORED / name, allow_pickle=False) as file:
         data = dict(file)
     common = data["common_P"]
@@ -148,12 +196,19 @@ def stored(name: str) -> tuple[Federation, dict[str, FloatArray]]:
     individual /= individual.sum(axis=-1, keepdims=True)
     stationary = common.ndim == 3
     assert (data["agent_r"] == data["common_r"]).all()
-    initial = 0 if stationary else np.full(len(common[0]), 1 / len(common[0]))
-    problem: Any = {"rewards": data["common_r"], "initial": initial, "horizon": data["policies"].shape[1]}
-    federation = Federation.mixture(common, list(individual), EPS_P, **problem)
-    for i in range(len(agents)):
+    uniform = np.full(len(common[0]), 1 / len(common[0]))
+    federation = Federation.mixture(
+        common,
+        list(individual),
+        EPS_P,
+        rewards=data["common_r"],
+        initial=0 if stationary else uniform,
+        horizon=data["policies"].shape[1],
+    )
+    for i, kernel in enumerate(agents):
         dense = federation.agent(i).kernel.dense()
-        assert np.abs((dense[0] if stationary else dense) - agents[i]).max() < 1e-12
+        error = (dense[0] if stationary else dense) - kernel
+        assert np.abs(error).max() < 1e-12
     return federation, data
 
 
@@ -172,11 +227,41 @@ def test_replaying_the_stored_policies_gives_the_stored_regret(name: str) -> Non
     assert np.abs(np.cumsum(per_episode) - data["regret"]).max() < 1e-8
 
 
-@pytest.mark.parametrize(("pattern", "count"), first_of([(SYNTHETIC, 5), (GRID, 2)]), ids=["synthetic", "gridworld"])
-def test_runs_on_the_stored_mdps_have_the_stored_law_of_regret_and_rounds(pattern: str, count: int) -> None:
-    """20 runs here; the spread of the few stored ones is taken to be at most ours."""
-    runs_there = [stored(pattern.format(k)) for k in range(count)]
-    federation, first = runs_there[0]
-    own_regret, own_rounds = figures(FedUCBVI(), [federation] * 20, len(first["regret"]))
-    assert_near(own_regret, float(np.mean([data["regret"][-1] for _, data in runs_there])), 0.0, count)
-    assert_near(own_rounds, float(np.mean([len(data["comm_episodes"]) for _, data in runs_there])), 0.0, count)
+class StoredComparison(NamedTuple):
+    """Figures of 20 runs on the MDPs of stored runs, and those of the stored runs."""
+
+    own: Figures
+    stored: Figures
+
+
+@cache
+def compared_with_stored(pattern: str, count: int) -> StoredComparison:
+    regret = []
+    rounds = []
+    for k in range(count):
+        _, data = stored(pattern.format(k))
+        regret.append(float(data["regret"][-1]))
+        rounds.append(float(len(data["comm_episodes"])))
+    federation, first = stored(pattern.format(0))
+    own = figures(FedUCBVI(), [federation] * 20, len(first["regret"]))
+    return StoredComparison(own, Figures(np.array(regret), np.array(rounds)))
+
+
+stored_runs = pytest.mark.parametrize(
+    ("pattern", "count"),
+    first_of([(SYNTHETIC, 5), (GRID, 2)]),
+    ids=["synthetic", "gridworld"],
+)
+
+
+@stored_runs
+def test_regret_on_the_stored_mdps_has_the_stored_mean(pattern: str, count: int) -> None:
+    """The spread of the few stored runs is taken to be at most that of the new ones."""
+    compared = compared_with_stored(pattern, count)
+    assert_near(compared.own.regret, float(compared.stored.regret.mean()), 0.0, count)
+
+
+@stored_runs
+def test_rounds_on_the_stored_mdps_have_the_stored_mean(pattern: str, count: int) -> None:
+    compared = compared_with_stored(pattern, count)
+    assert_near(compared.own.rounds, float(compared.stored.rounds.mean()), 0.0, count)

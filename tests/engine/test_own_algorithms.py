@@ -1,4 +1,4 @@
-"""An algorithm of one's own may return anything: it is told what is wrong with it, and nothing crashes."""
+"""Faulty algorithms of users: every result is checked, with an error that names the fault instead of a crash."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
 from fed_ucbvi import FedKLUCBVI, FedQHoeffding, InputError, run, synthetic
-from fed_ucbvi.algorithms.base import Array, Budgets, Message, needs_checks
+from fed_ucbvi.algorithms.base import Array, Budgets, Message, Setting, needs_checks
 from fed_ucbvi.engine.drivers import DRIVERS
 from fed_ucbvi.engine.party import SimulatedParty
 from fed_ucbvi.engine.simulation import Simulation
@@ -29,7 +29,7 @@ Change = Callable[[Any], Any]
 
 
 def entry(value: float) -> Change:
-    """The same array with another first entry, in place: as when a division fails in the middle of a run."""
+    """Change the first entry of an array, as when a division fails in the middle of a run."""
 
     def change(array: Array) -> Array:
         array.flat[0] = value
@@ -81,13 +81,13 @@ FAULTS_OF: dict[str, dict[str, tuple[Change, str]]] = {
         "NaN in a report": (lambda report: (*report[:-1], report[-1] * np.nan), r"report\(\) has nan at"),
     },
 }
-"""By what is broken."""
+"""Faults by the result that they change."""
 FAULTS = {name: (what, *fault) for what, faults in FAULTS_OF.items() for name, fault in faults.items()}
 
 
 @dataclass(frozen=True)
 class Broken(FedQHoeffding):
-    """Q-learning of which something is broken; its policy and V from five episodes on, when none is recommended."""
+    """Q-learning with a fault; that of policy and V begins after five episodes, when no policy is recommended."""
 
     name: ClassVar[str] = "broken"
 
@@ -138,73 +138,93 @@ class OneBudget(FedQHoeffding):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_what_an_algorithm_returns_is_checked_whatever_plays(fault: str, driver: str) -> None:
+def test_results_of_an_algorithm_are_checked_with_every_driver(fault: str, driver: str) -> None:
     with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
         run(Broken(fault=fault), WORLD, 200, driver=driver, progress=False)
 
 
-def test_a_set_without_actions_is_found() -> None:
-    for driver in DRIVERS:
-        with pytest.raises(InputError, match=r"^no-sets: its policy has no action for some state: step 1, state 2"):
-            run(NoSets(), WORLD, 200, driver=driver, progress=False)
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_policy_without_an_action_in_some_state_is_an_error(driver: str) -> None:
+    with pytest.raises(InputError, match=r"^no-sets: its policy has no action for some state: step 1, state 2"):
+        run(NoSets(), WORLD, 200, driver=driver, progress=False)
 
 
-def test_an_algorithm_that_is_not_broken_runs_as_the_one_it_inherits_from() -> None:
+def test_checks_do_not_change_a_correct_algorithm() -> None:
     assert needs_checks(Broken())
     assert not needs_checks(FedQHoeffding())
-    own, ours = (run(one, WORLD, 200, progress=False) for one in (Broken(), FedQHoeffding()))
-    assert np.array_equal(own.V, ours.V)
-    assert np.array_equal(own.policy, ours.policy)
+    checked = run(Broken(), WORLD, 200, progress=False)
+    unchecked = run(FedQHoeffding(), WORLD, 200, progress=False)
+    assert np.array_equal(checked.V, unchecked.V)
+    assert np.array_equal(checked.policy, unchecked.policy)
 
 
 @pytest.mark.parametrize("fault", ["no such action", "NaN in V", "budget 0", "NaN in a report"])
-def test_so_it_is_in_live_environments(fault: str) -> None:
+def test_results_of_an_algorithm_are_checked_in_live_environments(fault: str) -> None:
     with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
         run(Broken(fault=fault), World().live(), 60, progress=False)
 
 
-@pytest.mark.parametrize("fault", ["budget 0", "budgets of some agents", "NaN in a report"])
-def test_fleets_and_nodes_check_what_their_agents_return(fault: str) -> None:
-    """What the server returns is checked by the loop over rounds, which is the same for all."""
-    broken = Broken(fault=fault)
+class BrokenAgents(NamedTuple):
+    """Agents whose algorithm is broken, a correct broadcast for them, and the error."""
+
+    algorithm: Broken
+    setting: Setting
+    broadcast: Message
+    message: str
+
+
+@pytest.fixture(params=["budget 0", "budgets of some agents", "NaN in a report"])
+def broken_agents(request: pytest.FixtureRequest) -> BrokenAgents:
     good = Broken()
     setting = Simulation(good, WORLD, 40, 0, "episodes").setting
-    broadcast = tuple(good.broadcast(good.new_server(setting)))
-    fleet = SimulatedParty(broken, setting, WORLD)
+    return BrokenAgents(
+        algorithm=Broken(fault=request.param),
+        setting=setting,
+        broadcast=tuple(good.broadcast(good.new_server(setting))),
+        message=f"^broken: .*{FAULTS[request.param][2]}",
+    )
 
-    def play_and_report() -> None:
-        fleet.start(broadcast, 0)
+
+def test_fleets_check_what_their_agents_return(broken_agents: BrokenAgents) -> None:
+    """Results of the server are checked by the loop over rounds, which is the same for all."""
+    fleet = SimulatedParty(broken_agents.algorithm, broken_agents.setting, WORLD)
+
+    def play_round() -> None:
+        fleet.start(broken_agents.broadcast, 0)
         fleet.play(5)
         fleet.stop(5)
         fleet.report((), 0)
 
-    with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
-        play_and_report()
-    node = Node("a", lambda M: WORLD, 0, 4, terms=NodeTerms(algorithm=f"{__name__}:Broken", send_trajectories=True))
-    node.enter(RunPlan(broken, setting).welcome())
+    with pytest.raises(InputError, match=broken_agents.message):
+        play_round()
 
-    def answer() -> None:
-        node.answer(Start(1, 0, 0, 40, 5, broadcast))
+
+def test_nodes_check_what_their_agents_return(broken_agents: BrokenAgents) -> None:
+    terms = NodeTerms(algorithm=f"{__name__}:Broken", send_trajectories=True)
+    node = Node("a", lambda M: WORLD, 0, 4, terms=terms)
+    node.enter(RunPlan(broken_agents.algorithm, broken_agents.setting).welcome())
+
+    def play_round() -> None:
+        node.answer(Start(1, 0, 0, 40, 5, broken_agents.broadcast))
         node.answer(Stop(1, 5))
         node.answer(Query(1, 0, (), rewards=False))
 
-    with pytest.raises(InputError, match=f"^broken: .*{FAULTS[fault][2]}"):
-        answer()
+    with pytest.raises(InputError, match=broken_agents.message):
+        play_round()
 
 
 def test_a_node_takes_one_budget_for_all_its_agents() -> None:
-    expected = run(OneBudget(), WORLD, 200, driver="episodes", progress=False)
-    plan = RunPlan(OneBudget(), Simulation(OneBudget(), WORLD, 200, 0, "episodes").setting, federation=WORLD)
-    name = f"{__name__}:OneBudget"
-    nodes = [
-        Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, terms=NodeTerms(algorithm=name, send_trajectories=True))
-        for i in range(2)
-    ]
+    algorithm = OneBudget()
+    expected = run(algorithm, WORLD, 200, driver="episodes", progress=False)
+    setting = Simulation(algorithm, WORLD, 200, 0, "episodes").setting
+    plan = RunPlan(algorithm, setting, federation=WORLD)
+    terms = NodeTerms(algorithm=f"{__name__}:OneBudget", send_trajectories=True)
+    nodes = [Node(f"node-{i}", lambda M: WORLD, 2 * i, 2, terms=terms) for i in range(2)]
     assert_same(federate(plan, nodes).run, expected, regret=False)
 
 
-def test_the_process_lives_on() -> None:
-    """In a process of its own, which without the check ends by a signal: actions far beyond the tables."""
+def test_actions_far_beyond_the_tables_do_not_crash_the_process() -> None:
+    """In a process of its own, which ends by a signal if nothing is checked."""
     code = (
         "from dataclasses import dataclass\n"
         "from typing import ClassVar\n"

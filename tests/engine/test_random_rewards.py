@@ -36,7 +36,7 @@ from fed_ucbvi import (
     synthetic,
 )
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.algorithms.base import Budgets, Counting, Setting
+from fed_ucbvi.algorithms.base import Array, Budgets, Counting, Setting
 from fed_ucbvi.algorithms.exact_sums import make_grid
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine.drivers import make_driver
@@ -76,7 +76,7 @@ def random_world(
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_two_outcomes_in_0_1_have_the_mean_and_the_variance(mean: float, share: float) -> None:
+def test_two_outcomes_have_the_moments_of_the_reward(mean: float, share: float) -> None:
     variance = share * mean * (1 - mean)
     paid = payments(np.array([mean]), np.array([variance]))
     y = float(paid.amounts[0])
@@ -87,35 +87,47 @@ def test_two_outcomes_in_0_1_have_the_mean_and_the_variance(mean: float, share: 
     assert q * y * y - mean**2 == pytest.approx(variance, abs=1e-12)
 
 
-def test_variances_that_cannot_be_are_refused() -> None:
-    kernel = [[[1.0]]]
-    rewards = [[0.5]]
-    for wrong, why in (
+@pytest.mark.parametrize(
+    ("variances", "reason"),
+    [
         ([[0.3]], "from 0 to 0.5"),
         ([[-0.1]], "is -0.1"),
         ([[math.nan]], "finite"),
         ([0.1], "shape"),
         (np.zeros((2, 2, 1, 1)), "shape"),
         ("gaussian", "bernoulli"),
-    ):
-        with pytest.raises(InputError, match=why):
-            MDP(kernel, rewards, 0, 3, wrong)
+    ],
+)
+def test_impossible_variances_are_refused(variances: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        MDP([[[1.0]]], [[0.5]], 0, 3, variances)
+
+
+def test_variances_of_another_number_of_agents_are_refused() -> None:
+    kernel = [[[1.0]]]
+    variances = np.zeros((2, 1, 1, 1))
     with pytest.raises(InputError, match="2 agents"):
         Federation.mixture(
-            kernel, [kernel] * 3, 0.0, rewards=rewards, initial=0, horizon=2, reward_variances=np.zeros((2, 1, 1, 1))
+            kernel, [kernel] * 3, 0.0, rewards=[[0.5]], initial=0, horizon=2, reward_variances=variances
         )
 
 
-def test_without_variance_nothing_is_random_and_digest_and_file_are_what_they_were(tmp_path: Path) -> None:
+def test_a_federation_with_variances_of_0_is_one_with_fixed_rewards() -> None:
     world = synthetic(agents=2)
-    zeros = np.zeros(world.rewards.shape)
-    kernels = [world.agent(i).kernel for i in range(2)]
     again = Federation.mixture(
-        world.common.kernel, kernels, 0.0, rewards=world.rewards, initial=world.initial, reward_variances=zeros
+        world.common.kernel,
+        [world.agent(i).kernel for i in range(2)],
+        0.0,
+        rewards=world.rewards,
+        initial=world.initial,
+        reward_variances=np.zeros(world.rewards.shape),
     )
     assert again.reward_variances is None
     assert again.digest == world.digest
-    world.save(tmp_path / "plain.npz")
+
+
+def test_the_file_of_a_federation_with_fixed_rewards_has_no_variances(tmp_path: Path) -> None:
+    synthetic(agents=2).save(tmp_path / "plain.npz")
     with np.load(tmp_path / "plain.npz") as data:
         assert "reward_variances" not in data
         assert '"format_version": 1' in str(data["about"])
@@ -127,7 +139,17 @@ def test_a_saved_federation_keeps_its_variances(own: bool, tmp_path: Path) -> No
     world.save(tmp_path / "random.npz")
     loaded = Federation.load(tmp_path / "random.npz")
     assert np.array_equal(loaded.reward_variances, world.reward_variances)  # type: ignore[arg-type]
-    assert loaded.digest == world.digest != dataclasses.replace(world, reward_variances=None).digest
+    assert loaded.digest == world.digest
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_digest_of_a_federation_depends_on_its_variances(own: bool) -> None:
+    world = random_world(1, own=own)
+    assert dataclasses.replace(world, reward_variances=None).digest != world.digest
+
+
+def test_a_file_with_impossible_variances_is_refused(tmp_path: Path) -> None:
+    random_world(1).save(tmp_path / "random.npz")
     with np.load(tmp_path / "random.npz") as data:
         tables = {name: data[name] for name in data.files}
     tables["reward_variances"] = tables["reward_variances"] + 0.3
@@ -137,54 +159,92 @@ def test_a_saved_federation_keeps_its_variances(own: bool, tmp_path: Path) -> No
         Federation.load(tmp_path / "damaged.npz")
 
 
-def test_agents_and_federations_of_agents_keep_their_variances() -> None:
+def test_a_federation_of_agents_has_their_variances() -> None:
     world = random_world(2, own=True)
     agents = [world.agent(i) for i in range(3)]
     again = Federation.from_mdps(agents, reference="mean")
     assert np.array_equal(again.reward_variances, world.reward_variances)  # type: ignore[arg-type]
-    certain = MDP(agents[0].kernel, agents[0].rewards, agents[0].initial)
-    mixed = Federation.from_mdps([certain, *agents[1:]], reference="mean")
+
+
+def test_agents_with_fixed_rewards_may_be_in_a_federation_with_others() -> None:
+    world = random_world(2, own=True)
+    agents = [world.agent(i) for i in range(3)]
+    fixed = MDP(agents[0].kernel, agents[0].rewards, agents[0].initial)
+    mixed = Federation.from_mdps([fixed, *agents[1:]], reference="mean")
     assert mixed.agent(0).reward_variances is None
     assert np.array_equal(mixed.agent(1).reward_variances, agents[1].reward_variances)  # type: ignore[arg-type]
-    longer = agents[1].with_end()
+
+
+def test_an_added_absorbing_state_has_a_fixed_reward() -> None:
+    longer = random_world(2, own=True).agent(1).with_end()
     assert longer.reward_variances is not None
     assert (longer.reward_variances[:, -1] == 0).all()
-    by_step = MDP(agents[0].kernel, np.full((3, 2), 0.5), 0, reward_variances=np.full((3, 3, 2), 0.1))
+
+
+def test_variances_by_step_make_rewards_by_step() -> None:
+    agent = random_world(2, own=True).agent(0)
+    by_step = MDP(agent.kernel, np.full((3, 2), 0.5), 0, reward_variances=np.full((3, 3, 2), 0.1))
     assert by_step.rewards.shape == (3, 3, 2)
 
 
-@pytest.mark.parametrize("name", sorted(set(ENVIRONMENTS) - {"icu_sepsis"}))  # it needs a package and a second
-def test_every_environment_can_pay_1_or_0_with_the_same_means(name: str) -> None:
+every_environment = pytest.mark.parametrize(
+    "name", sorted(set(ENVIRONMENTS) - {"icu_sepsis"})
+)  # icu_sepsis needs a package and a second
+
+
+@every_environment
+def test_bernoulli_rewards_of_an_environment_have_its_means(name: str) -> None:
     plain = ENVIRONMENTS[name](agents=2)
     random = ENVIRONMENTS[name](agents=2, bernoulli_rewards=True)
     assert random.digest == plain.with_bernoulli_rewards().digest
-    assert random.description["bernoulli_rewards"] is True
-    assert ("random rewards" in repr(random)) == (random.payments is not None)
     if random.payments is not None:
         y, q = random.payments
         assert np.allclose(y * q, plain.rewards, rtol=0, atol=1e-15)
         assert (y[q > 0] == 1).all() or name == "riverswim"
+
+
+@every_environment
+def test_the_description_of_an_environment_states_its_bernoulli_rewards(name: str) -> None:
+    random = ENVIRONMENTS[name](agents=2, bernoulli_rewards=True)
+    is_random = random.payments is not None
+    assert random.description["bernoulli_rewards"] is True
+    assert ("random rewards" in repr(random)) == is_random
+
+
+@every_environment
+def test_an_environment_without_bernoulli_rewards_is_the_plain_one(name: str) -> None:
+    plain = ENVIRONMENTS[name](agents=2)
     assert make_environment(name, agents=2, bernoulli_rewards=False).digest == plain.digest
+
+
+@every_environment
+def test_bernoulli_rewards_must_be_true_or_false(name: str) -> None:
     for make in (ENVIRONMENTS[name], partial(make_environment, name)):
         with pytest.raises(InputError, match="true or false"):
             make(agents=2, bernoulli_rewards="yes")
 
 
-def test_a_sweep_can_ask_for_random_rewards_and_knows_its_runs_again() -> None:
-    def job(**more: bool) -> Job:
-        options = {"states": 3, **more}
-        problem = ProblemSpec(environment="synthetic", environment_options=options, agents=2)
-        return Job(problem=problem.complete(), algorithm=AlgorithmSpec().complete(), episodes=30, seed=1)
+def job(**more: bool) -> Job:
+    """A job of a sweep in a synthetic environment, with more options of the environment."""
+    problem = ProblemSpec(environment="synthetic", environment_options={"states": 3, **more}, agents=2)
+    return Job(problem=problem.complete(), algorithm=AlgorithmSpec().complete(), episodes=30, seed=1)
 
-    plain = job()
+
+def test_a_job_of_a_sweep_can_have_random_rewards() -> None:
+    result = job(bernoulli_rewards=True).run()
+    assert result.about.random_rewards
+    assert Run.from_bytes(result.to_bytes()).about.random_rewards
+
+
+def test_a_job_with_random_rewards_recognises_its_run() -> None:
     random = job(bernoulli_rewards=True)
-    made = random.run()
-    assert made.about.random_rewards
-    assert random.made(made)
-    assert not random.made(plain.run())
-    assert random.id != plain.id
-    assert job(bernoulli_rewards=False) == plain
-    assert Run.from_bytes(made.to_bytes()).about.random_rewards
+    assert random.made(random.run())
+    assert not random.made(job().run())
+
+
+def test_random_rewards_are_part_of_the_id_of_a_job() -> None:
+    assert job(bernoulli_rewards=True).id != job().id
+    assert job(bernoulli_rewards=False) == job()
 
 
 # ------------------------------------------------------------------------------------------------------ the law
@@ -195,40 +255,42 @@ def never(shape: tuple[int, ...]) -> Budgets:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_every_next_state_has_a_slot_without_and_one_with_payment(own: bool) -> None:
-    """What is drawn from these rows has their law (test_drivers), so a payment tells nothing of the next state."""
+def test_every_next_state_has_two_slots_with_the_law_of_the_payment(own: bool) -> None:
+    """The first is without and the second with a payment, which is independent of the next state."""
     world = random_world(4, own=own, stationary=own)
+    assert world.payments is not None
     fleet = Fleet.of(world, 9, random_rewards=True)
     K = world.successors.shape[-1]
-    assert world.payments is not None
-    assert np.array_equal(fleet.successors, np.tile(world.successors, 2))
     unpaid = fleet.probabilities[..., :K]
     paid = fleet.probabilities[..., K:]
+    expected = world.probabilities * world.payments.chances[..., None]
+    assert np.array_equal(fleet.successors, np.tile(world.successors, 2))
     assert np.allclose(unpaid + paid, world.probabilities, rtol=0, atol=1e-15)
-    assert np.allclose(paid, world.probabilities * world.payments.chances[..., None], rtol=0, atol=1e-15)
+    assert np.allclose(paid, expected, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("driver", ["episodes", "counts", "auto"])
-def test_rewards_of_long_rounds_have_their_mean_and_do_not_depend_on_the_next_state(driver: str) -> None:
+def test_payments_of_long_rounds_are_binomial_given_the_visits(driver: str) -> None:
     """Payments by (h,s,a,k) given visits are binomial(n_k, q), whatever k.
 
-    Hypothesis: chi-square of all cells with enough visits; the false-alarm rate is 1e-4 a driver.
+    Hypothesis: chi-square of all cells with enough visits; the false-alarm rate is 1e-4 per driver.
     """
     world = random_world(6, agents=2, own=True, eps_p=0.3)
+    assert world.payments is not None
     sets = np.ones((3, 3, 2), dtype=np.bool_)
     fleet = Fleet.of(world, 3, counting=Counting.PAIRS, random_rewards=True)
     player = make_driver(driver, fleet)
     K = world.successors.shape[-1]
     collect(player, sets, never((3, 3, 2)), 0, 20_000)
-    unpaid = player.transitions[..., :K]
     paid = player.transitions[..., K:]
-    n = unpaid + paid
-    assert world.payments is not None
+    n = player.transitions[..., :K] + paid
     q = np.broadcast_to(world.payments.chances[..., None], n.shape)
-    certain = (q == 0) | (q == 1)
-    assert (paid[certain] == np.where(q == 1, n, 0)[certain]).all()
-    enough = ~certain & (n * q * (1 - q) > 5)
-    z = (paid[enough] - n[enough] * q[enough]) / np.sqrt(n[enough] * q[enough] * (1 - q[enough]))
+    variance = n * q * (1 - q)
+    always = q == 1
+    enough = variance > 5
+    z = (paid[enough] - n[enough] * q[enough]) / np.sqrt(variance[enough])
+    assert (paid[always] == n[always]).all()
+    assert (paid[q == 0] == 0).all()
     assert enough.sum() > 20
     assert 5e-5 < chi2.sf(float((z**2).sum()), int(enough.sum())) < 1 - 5e-5
 
@@ -237,7 +299,7 @@ def test_rewards_of_long_rounds_have_their_mean_and_do_not_depend_on_the_next_st
 
 
 class Observed:
-    """Watches a simulation: every visit of every round, with what it brought."""
+    """Every visit of every round of a simulation, with its reward and next state."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -262,14 +324,14 @@ class Observed:
                 told.observe(h, s, a, y if slot >= K else 0.0, successor, int(drawn[(i, h, s, *rest, slot)]))
 
     def found(self, *, ever: bool = False) -> Iterator[tuple[int, int, int, int, Counter[tuple[float, int]]]]:
-        """How often each agent had each reward with each next state at (h,s,a): in the last round, or ``ever``."""
+        """Numbers of each reward with each next state by agent and (h,s,a): in the last round, or ``ever``."""
         for i, agent in enumerate(self.agents if ever else self.round):
             yield from ((i, *at, seen) for at, seen in agent.seen.items())
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["shared amounts", "own amounts"])
 @pytest.mark.parametrize("scale", [1.0, 0.05])
-def test_every_synchronisation_is_that_of_a_naive_server_that_sees_every_visit(own: bool, scale: float) -> None:
+def test_every_synchronisation_is_that_of_a_naive_server(own: bool, scale: float) -> None:
     """The grid rounds up, by less than 1e-9 in all."""
     algorithm = FedUCBVI(bonus_scale=scale)
     simulation = Simulation(algorithm, random_world(7, own=own), 400, 3, "episodes")
@@ -290,7 +352,7 @@ def test_every_synchronisation_is_that_of_a_naive_server_that_sees_every_visit(o
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedKLUCBVI.fast(), FedKLUCBVI(stationary=True)], ids=repr)
-def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own: bool) -> None:
+def test_counts_with_random_rewards_give_the_plan_of_the_reading_copy(algorithm: FedKLUCBVI, own: bool) -> None:
     """And the plan is that of the reading copy; the grid rounds up, by less than 1e-8 in all."""
     world = random_world(7, own=own, stationary=algorithm.stationary)
     simulation = Simulation(algorithm, world, 400, 3, "episodes")
@@ -326,6 +388,12 @@ def test_a_table_of_counts_has_what_every_visit_paid(algorithm: FedKLUCBVI, own:
     assert below_cap > 20
 
 
+def mean_reward(found: Counter[tuple[float, int]]) -> float:
+    """The mean of rewards that were observed with next states so often."""
+    total = sum(reward * times for (reward, _), times in found.items())
+    return total / found.total()
+
+
 @pytest.mark.parametrize("name", ["fed-ucbvi", "byzan-ucbvi", "fedq-hoeffding"])
 def test_agents_read_the_mean_rewards_of_the_round(name: str) -> None:
     simulation = Simulation(make_algorithm(name, {}), random_world(8, own=True), 30, 2, "episodes")
@@ -336,8 +404,7 @@ def test_agents_read_the_mean_rewards_of_the_round(name: str) -> None:
     while not simulation.done:
         watched.advance()
         for i, h, s, a, found in watched.found():
-            mean = sum(reward * times for (reward, _), times in found.items()) / found.total()
-            assert rewards.means[i, h, s, a] == pytest.approx(mean, abs=1e-12)
+            assert rewards.means[i, h, s, a] == pytest.approx(mean_reward(found), abs=1e-12)
 
 
 def test_agents_of_byzan_ucbvi_keep_mean_rewards_over_all_rounds() -> None:
@@ -345,16 +412,16 @@ def test_agents_of_byzan_ucbvi_keep_mean_rewards_over_all_rounds() -> None:
     watched = Observed(simulation)
     while not simulation.done:
         watched.advance()
+        rewards = simulation.agents.experience.rewards
         for i, h, s, a, found in watched.found(ever=True):
-            mean = sum(reward * times for (reward, _), times in found.items()) / found.total()
-            assert simulation.agents.experience.rewards[i, h, s, a] == pytest.approx(mean, abs=1e-12)
+            assert rewards[i, h, s, a] == pytest.approx(mean_reward(found), abs=1e-12)
 
 
 # ----------------------------------------------------------------------------------------------------- optimism
 
 
 class MeansOnly(FedKLUCBVI):
-    """What the proof warns of: means in place of random rewards, as if they were known."""
+    """Means in place of random rewards, as if they were known; the proof does not cover it."""
 
     def rule(self, setting: Any) -> Any:
         return super().rule(setting)._replace(random_rewards=False)
@@ -381,7 +448,7 @@ def test_the_proved_radius_is_optimistic_at_every_synchronisation(stationary: bo
         assert below_cap > 0.5
 
 
-def test_with_means_as_if_they_were_known_it_is_not() -> None:
+def test_means_as_if_they_were_known_are_not_optimistic() -> None:
     world = random_world(20).with_bernoulli_rewards()
     assert lowest_margin(MeansOnly(), world, 0)[0] < -0.05
 
@@ -396,19 +463,31 @@ ALIKE: dict[str, FedUCBVI | FedKLUCBVI] = {
 }
 
 
+def bernoulli_world(case: str) -> Federation:
+    return random_world(9, 4, stationary=case == "stationary", eps_p=0.2).with_bernoulli_rewards()
+
+
 @pytest.mark.parametrize("case", ALIKE)
-def test_pooled_by_agent_and_over_the_network_give_the_same_bits(case: str) -> None:
+def test_random_rewards_counted_agent_by_agent_give_the_same_bits(case: str) -> None:
     algorithm = ALIKE[case]
-    world = random_world(9, 4, stationary=case == "stationary", eps_p=0.2).with_bernoulli_rewards()
+    world = bernoulli_world(case)
     pooled = Simulation(algorithm, world, 150, 4, "episodes")
     apart = Simulation(algorithm, counted_apart(world), 150, 4)
-    assert len(pooled.driver.transitions) == 1 < len(apart.driver.transitions)
+    assert len(pooled.driver.transitions) == 1
+    assert len(apart.driver.transitions) > 1
     while not pooled.done:
         pooled.advance()
         apart.advance()
         assert same_bits(pooled.server, apart.server)
+
+
+@pytest.mark.parametrize("case", ALIKE)
+def test_random_rewards_over_the_network_give_the_same_bits(case: str) -> None:
+    algorithm = ALIKE[case]
+    world = bernoulli_world(case)
+    simulated = run(algorithm, world, 150, seed=4, driver="episodes", progress=False)
     outcome = federate(plan_for(algorithm, world, 150, seed=4), make_nodes(world, [3, 1]))
-    assert_same(outcome.run, pooled.result(), regret=False)
+    assert_same(outcome.run, simulated, regret=False)
     assert outcome.run.about.random_rewards
 
 
@@ -429,29 +508,50 @@ def test_a_node_with_random_rewards_refuses_a_run_without() -> None:
         node.enter(plan_for(FedUCBVI(), plain, 10).welcome())
 
 
-def test_a_round_that_is_played_again_has_the_same_rewards() -> None:
+class RepeatedRound:
+    """A party that plays rounds of ten episodes, each of them twice."""
+
+    def __init__(self) -> None:
+        world = random_world(10, 3, own=True)
+        algorithm = FedUCBVI()
+        setting = plan_for(algorithm, world, 50, seed=2).setting
+        self.party = SimulatedParty(algorithm, setting, world, pooled=False)
+        self.broadcast = algorithm.broadcast(algorithm.new_server(setting))
+
+    def play(self, first: int) -> dict[str, Array]:
+        """The state after a round from episode ``first`` on."""
+        self.party.start(self.broadcast, first)
+        self.party.stop(10)
+        return self.state()
+
+    def state(self) -> dict[str, Array]:
+        return {name: array.copy() for name, array in self.party.state().items()}
+
+
+@pytest.mark.parametrize("rounds_before", [0, 1])
+def test_a_round_that_is_played_again_has_the_same_rewards(rounds_before: int) -> None:
     """Counts and sums after a round that was played, taken back and played again."""
-    world = random_world(10, 3, own=True)
-    algorithm = FedUCBVI()
-    setting = plan_for(algorithm, world, 50, seed=2).setting
-    party = SimulatedParty(algorithm, setting, world, pooled=False)
-    broadcast = algorithm.broadcast(algorithm.new_server(setting))
-    after = []
-    for first in (0, 10):
-        before = {name: array.copy() for name, array in party.state().items()}
-        for _ in range(2):
-            party.restore(before)
-            party.start(broadcast, first)
-            party.stop(10)
-            after.append({name: array.copy() for name, array in party.state().items()})
-    assert (after[0]["agents.table_rewards"] > 0).any()
-    for once, again in (after[:2], after[2:]):
-        assert all(np.array_equal(once[name], again[name]) for name in once)
-    assert not np.array_equal(after[0]["agents.table_rewards"], after[2]["agents.table_rewards"])
+    repeated = RepeatedRound()
+    for number in range(rounds_before):
+        repeated.play(10 * number)
+    before = repeated.state()
+    once = repeated.play(10 * rounds_before)
+    repeated.party.restore(before)
+    again = repeated.play(10 * rounds_before)
+    assert (once["agents.table_rewards"] > 0).any()
+    for name, array in once.items():
+        assert np.array_equal(again[name], array), name
+
+
+def test_the_sums_of_rewards_grow_with_every_round() -> None:
+    repeated = RepeatedRound()
+    first = repeated.play(0)
+    second = repeated.play(10)
+    assert not np.array_equal(first["agents.table_rewards"], second["agents.table_rewards"])
 
 
 @pytest.mark.parametrize("algorithm", [FedKLUCBVI(), FedUCBVI()], ids=lambda one: one.name)
-def test_a_resumed_run_equals_one_that_never_stopped(algorithm: Any, tmp_path: Path) -> None:
+def test_a_resumed_run_with_random_rewards_equals_an_uninterrupted_one(algorithm: Any, tmp_path: Path) -> None:
     world = random_world(11)
     whole = run(algorithm, world, 300, seed=4, progress=False)
     stop = interrupt_after(rounds=whole.rounds // 2)
@@ -465,11 +565,11 @@ def test_counts_by_step_are_refused_where_the_algorithm_counts_steps_together() 
         Simulation(FedKLUCBVI(stationary=True), random_world(12), 10, 0, "auto")
 
 
-def test_liars_lie_about_random_rewards_too() -> None:
-    world = random_world(14, 4)
-    for attack in ATTACKS:
-        algorithm = make_algorithm("byzan-ucbvi", {})
-        assert run(algorithm, world.with_liars(0.25, attack), 50, seed=1, progress=False).complete
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_run_with_liars_can_have_random_rewards(attack: Any) -> None:
+    world = random_world(14, 4).with_liars(0.25, attack)
+    algorithm = make_algorithm("byzan-ucbvi", {})
+    assert run(algorithm, world, 50, seed=1, progress=False).complete
 
 
 def test_the_grid_leaves_room_for_sums_of_rewards() -> None:
@@ -482,7 +582,7 @@ def test_the_grid_leaves_room_for_sums_of_rewards() -> None:
             assert visits * (horizon + 1) * 2**grid.bits < 2**63
 
 
-def test_folding_gives_back_the_buffer_empty_where_the_next_round_did_not_go() -> None:
+def test_folded_transitions_are_those_of_the_round() -> None:
     world = random_world(15)
     fleet = Fleet.of(world, 1, pooled=True, random_rewards=True)
     rewards = SimulatedRewards(world, Counting.POLICY, fleet.touched, None)
@@ -498,7 +598,7 @@ def test_folding_gives_back_the_buffer_empty_where_the_next_round_did_not_go() -
 # ---------------------------------------------------- live environments, Gymnasium environments and the command line
 
 
-def test_a_live_server_knows_what_a_naive_one_does_that_sees_every_visit() -> None:
+def test_estimates_of_a_live_run_are_those_of_a_naive_server() -> None:
     """Where an episode is over the log has nothing, so only states of the environment are compared."""
     corridors = Corridors()
     simulation = finished(Simulation(FedUCBVI(), corridors.live(random_rewards=True), 60, 1))
@@ -522,18 +622,34 @@ def test_fixed_rewards_of_live_environments_are_not_added_up() -> None:
     assert not plain.result().about.random_rewards
 
 
-def test_a_live_run_is_resumed_with_its_sums(tmp_path: Path) -> None:
-    """The environments here begin anew; supports and sums are those of the checkpoint."""
-    kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 1}
+@pytest.fixture
+def interrupted_live(tmp_path: Path) -> Path:
+    """A checkpoint of a live run with random rewards."""
+    folder = tmp_path / "kept"
     with pytest.raises(Interrupted):
-        run(FedUCBVI(), Corridors().live(random_rewards=True), 60, on_round=interrupt_after(rounds=5), **kept)  # type: ignore[arg-type]
-    assert saved_in(tmp_path / "kept").arrays["agents.table_rewards"].sum() > 0
-    assert resume(tmp_path / "kept", Corridors().live(random_rewards=True), progress=False).complete
-    with pytest.raises(Exception, match="random_rewards"):
-        resume(tmp_path / "kept", Corridors().live(random_rewards=False), progress=False)
+        run(
+            FedUCBVI(),
+            Corridors().live(random_rewards=True),
+            60,
+            on_round=interrupt_after(rounds=5),
+            checkpoint=folder,
+            checkpoint_every=1,
+        )
+    return folder
 
 
-def test_a_node_with_a_live_environment_learns_what_a_live_run_does() -> None:
+def test_a_live_run_is_resumed_with_its_sums(interrupted_live: Path) -> None:
+    """The environments here begin anew; supports and sums are those of the checkpoint."""
+    assert saved_in(interrupted_live).arrays["agents.table_rewards"].sum() > 0
+    assert resume(interrupted_live, Corridors().live(random_rewards=True), progress=False).complete
+
+
+def test_a_live_run_with_random_rewards_is_not_resumed_with_fixed_rewards(interrupted_live: Path) -> None:
+    with pytest.raises(InputError, match="random_rewards"):
+        resume(interrupted_live, Corridors().live(random_rewards=False), progress=False)
+
+
+def test_a_node_with_a_live_environment_gives_the_policy_of_a_live_run() -> None:
     setting = Setting(4, 2, 4, 1, 40, 0.0, 1, random_rewards=True)
     source = LiveSource(Corridors(1).make, (-2.0, 4.0), 4, "corridors")
     outcome = federate(
@@ -561,10 +677,19 @@ def test_gymnasium_environments_pay_by_the_law() -> None:
     assert sum(row[0] * row[2] for row in rows) == pytest.approx(mean)
 
 
-def test_the_command_line_takes_random_rewards_and_says_so() -> None:
-    told = ["run", "--env", "synthetic", "--env-option", "bernoulli_rewards=true", "--episodes", "30"]
-    assert json.loads(call(*told, "--json").stdout)["environment"]["bernoulli_rewards"] is True
-    assert "random rewards" in call(*told).stdout
+RANDOM_OPTIONS = ("run", "--env", "synthetic", "--env-option", "bernoulli_rewards=true", "--episodes", "30")
+
+
+def test_the_command_line_takes_random_rewards() -> None:
+    about = json.loads(call(*RANDOM_OPTIONS, "--json").stdout)
+    assert about["environment"]["bernoulli_rewards"] is True
+
+
+def test_the_printed_summary_names_random_rewards() -> None:
+    assert "random rewards" in call(*RANDOM_OPTIONS).stdout
+
+
+def test_the_server_takes_random_rewards_with_sizes_only() -> None:
     refused = call("serve", "--insecure", "--env", "synthetic", "--random-rewards")
     assert refused.exit_code == 2
     assert "--sizes" in refused.stderr
@@ -572,17 +697,25 @@ def test_the_command_line_takes_random_rewards_and_says_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.full
-def test_five_shops_whose_money_depends_on_chance() -> None:
-    """Given by mean and variance. Values and the best policy are those of the means."""
+def test_random_money_of_five_shops_has_its_mean_with_its_variance() -> None:
     world = shops(random=True)
-    certain = shops()
     assert world.payments is not None
     y, q = world.payments
-    assert np.allclose(y * q, certain.rewards)
     spread = (HIGH - LOW) * np.sqrt(y * y * q * (1 - q))
+    assert np.allclose(y * q, shops().rewards)
     assert np.allclose(spread[2, 0], np.sqrt(variance_of_money(2.5)))
-    assert 6.5 < spread[2, 0, 5, 3] < 6.6  # euro a day
-    result, plain = (run(FedKLUCBVI(stationary=True), one, 100, seed=1, progress=False) for one in (world, certain))
-    assert best_common_policy(world).value == best_common_policy(certain).value
-    assert result.about.random_rewards
-    assert not plain.about.random_rewards
+    assert 6.5 < spread[2, 0, 5, 3] < 6.6  # euro per day
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_the_best_common_policy_of_five_shops_depends_on_mean_money_only() -> None:
+    assert best_common_policy(shops(random=True)).value == best_common_policy(shops()).value
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.parametrize("random", [False, True])
+def test_a_run_states_if_rewards_are_random(random: bool) -> None:
+    result = run(FedKLUCBVI(stationary=True), shops(random=random), 100, seed=1, progress=False)
+    assert result.about.random_rewards == random

@@ -183,7 +183,7 @@ def test_a_round_that_is_cut_short_is_not_synchronised(end_of_round: EndOfRound)
     assert same_bits(cut.server, end_of_round.before.server)
 
 
-def test_a_record_names_the_first_agent_with_a_request_and_its_rule() -> None:
+def test_a_record_names_the_first_agent_with_a_request() -> None:
     """Each request is checked against the visits before and during the round."""
     algorithm = FedUCBVI(nu=30.0)
     federation = synthetic(agents=3, eps_p=0.1)

@@ -1,4 +1,4 @@
-"""The log that state is kept in: what was written is what is read, whatever happens to the files."""
+"""The log of states: a state is read back as it was written, also after damage to the files."""
 
 from __future__ import annotations
 
@@ -44,17 +44,25 @@ def states(number: int, seed: int = 1) -> Iterator[SavedState]:
         if number_of_round == 6:
             arrays["late"] = rng.integers(9, size=7)
         if number_of_round == 8:
-            del arrays["sets"], arrays["late"]
+            del arrays["late"]
+            del arrays["sets"]
             arrays["sets"] = np.ones((3, 3), dtype=np.bool_)
-        rows += [tuple(rng.normal(size=3)) for _ in range(number_of_round % 3)]
-        copies = {name: array.copy() for name, array in arrays.items()}
-        yield SavedState(number_of_round, {"at": number_of_round}, copies, {"rows": list(rows), "empty": []})
+        for _ in range(number_of_round % 3):
+            rows.append(tuple(rng.normal(size=3)))
+        yield SavedState(
+            round=number_of_round,
+            about={"at": number_of_round},
+            arrays={name: array.copy() for name, array in arrays.items()},
+            rows={"rows": list(rows), "empty": []},
+        )
 
 
 def bits(state: SavedState) -> tuple[Any, ...]:
-    """All that is in a state, to be compared."""
-    arrays = [(name, array.dtype, array.shape, array.tobytes()) for name, array in state.arrays.items()]
-    return *state[:2], arrays, list(state.rows.get("rows", []))
+    """Everything in a state, to be compared."""
+    arrays = []
+    for name, array in state.arrays.items():
+        arrays.append((name, array.dtype, array.shape, array.tobytes()))
+    return state.round, state.about, arrays, list(state.rows.get("rows", []))
 
 
 @pytest.fixture
@@ -64,7 +72,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(folder: Path, number: int) -> dict[int, SavedState]:
-    """Write states; all of them by round."""
+    """Write states, and return them by round."""
     folder.mkdir(exist_ok=True)
     log = StateStore(folder, "run")
     all_states = {state.round: state for state in states(number)}
@@ -74,7 +82,7 @@ def written(folder: Path, number: int) -> dict[int, SavedState]:
 
 
 @pytest.mark.usefixtures("_small")
-def test_every_state_is_read_back_to_the_bit_from_pieces(tmp_path: Path) -> None:
+def test_every_state_is_read_back_bit_for_bit(tmp_path: Path) -> None:
     kept = written(tmp_path, 12)
     again = StateStore(tmp_path, "run")
     assert again.last == 12
@@ -82,12 +90,21 @@ def test_every_state_is_read_back_to_the_bit_from_pieces(tmp_path: Path) -> None
     for number in again.rounds:
         assert bits(again.read(number)) == bits(kept[number])
     assert bits(again.read()) == bits(kept[12])
-    assert len(log_files(tmp_path)) == 2, "generations"
+
+
+@pytest.mark.usefixtures("_small")
+def test_two_generations_are_kept(tmp_path: Path) -> None:
+    written(tmp_path, 12)
+    assert len(log_files(tmp_path)) == 2
+
+
+def test_a_round_without_a_state_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, 3)
     with pytest.raises(InputError, match="holds no state after round 1000"):
-        again.read(1000)
+        StateStore(tmp_path, "run").read(1000)
 
 
-def test_an_entry_takes_as_much_as_has_changed(tmp_path: Path) -> None:
+def test_an_entry_takes_as_many_bytes_as_have_changed(tmp_path: Path) -> None:
     log = StateStore(tmp_path, "run")
     large = np.zeros(10**6)
     for number in range(20):
@@ -99,7 +116,7 @@ def test_an_entry_takes_as_much_as_has_changed(tmp_path: Path) -> None:
 
 
 def readable(folder: Path, kept: dict[int, SavedState]) -> int:
-    """After which round a damaged log goes on, with the very state of that round."""
+    """The round of the last state in a damaged log, which must be the state of that round."""
     state = StateStore(folder, "run").read()
     assert bits(state) == bits(kept[state.round])
     return state.round
@@ -118,7 +135,7 @@ def tiny(folder: Path) -> dict[int, SavedState]:
     return kept
 
 
-def test_a_bit_that_is_flipped_anywhere_gives_an_earlier_state(tmp_path: Path) -> None:
+def test_a_flipped_bit_gives_an_earlier_state(tmp_path: Path) -> None:
     """Every byte of a log of two generations, one bit each. The older one is there if the newer is damaged."""
     kept = tiny(tmp_path)
     bits = itertools.cycle(range(8))
@@ -135,7 +152,7 @@ def test_a_bit_that_is_flipped_anywhere_gives_an_earlier_state(tmp_path: Path) -
     assert [after for after, _ in itertools.groupby(reached)] == [4, 2, 3], "as far as the damage is behind"
 
 
-def test_a_log_that_ends_early_goes_on_from_the_last_whole_entry(tmp_path: Path) -> None:
+def test_a_log_that_is_cut_off_gives_the_last_whole_entry(tmp_path: Path) -> None:
     """Cut at every length; also where the file is missing."""
     kept = tiny(tmp_path)
     file = log_files(tmp_path)[-1]
@@ -149,32 +166,37 @@ def test_a_log_that_ends_early_goes_on_from_the_last_whole_entry(tmp_path: Path)
     assert [after for after, _ in itertools.groupby(reached)] == [3, 2], "in the end the generation before"
 
 
-def test_what_goes_on_after_damage_is_kept_too(tmp_path: Path) -> None:
-    kept = tiny(tmp_path)
+def test_states_after_damage_are_read_back(tmp_path: Path) -> None:
+    expected = tiny(tmp_path)
     last = log_files(tmp_path)[-1]
     last.write_bytes(last.read_bytes()[:-1])
     log = StateStore(tmp_path, "run")
     assert log.last == 3
-    later = {state.round: state for state in states(9) if state.round > 3}
-    for state in later.values():
-        log.write(state)
+    for state in states(9):
+        if state.round > 3:
+            expected[state.round] = state
+            log.write(state)
     again = StateStore(tmp_path, "run")
     assert again.rounds == (3, 4, 5, 6, 7, 8, 9)
-    assert all(bits(again.read(number)) == bits({**kept, **later}[number]) for number in again.rounds)
+    for number in again.rounds:
+        assert bits(again.read(number)) == bits(expected[number])
 
 
 @pytest.mark.usefixtures("_small")
 def test_an_entry_that_cannot_be_written_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full at some entries, now before and now after they are written."""
+    """The disk is full at every seventh entry, alternately before and after the entry is written."""
     append_bytes = state_store.append_bytes
     calls = itertools.count()
 
     def full(*arguments: Any, **options: Any) -> int:
         call = next(calls)
-        size = append_bytes(*arguments, **options) if call % 2 else 0
-        if call % 7 == 6:
+        fails = call % 7 == 6
+        if fails and call % 2 == 0:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return size if call % 2 else append_bytes(*arguments, **options)
+        size = append_bytes(*arguments, **options)
+        if fails:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return size
 
     monkeypatch.setattr(state_store, "append_bytes", full)
     log = StateStore(tmp_path, "run", durable=True)
@@ -190,11 +212,12 @@ def test_an_entry_that_cannot_be_written_leaves_no_trace(tmp_path: Path, monkeyp
                 assert StateStore(tmp_path, "run").last == log.last
     assert failed > 3
     again = StateStore(tmp_path, "run")
-    assert all(bits(again.read(number)) == bits(kept[number]) for number in again.rounds)
-    assert not [*tmp_path.glob(".*")]
+    for number in again.rounds:
+        assert bits(again.read(number)) == bits(kept[number])
+    assert list(tmp_path.glob(".*")) == []
 
 
-def test_a_generation_that_could_not_begin_changes_nothing_that_is_written_later(
+def test_a_generation_that_could_not_begin_does_not_change_later_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: Any) -> None:
@@ -211,7 +234,7 @@ def test_a_generation_that_could_not_begin_changes_nothing_that_is_written_later
     assert bits(StateStore(tmp_path, "run").read()) == bits(two)
 
 
-def test_a_course_that_was_left_is_forgotten(tmp_path: Path) -> None:
+def test_states_after_the_round_to_which_a_run_returned_are_removed(tmp_path: Path) -> None:
     kept = written(tmp_path, 9)
     log = StateStore(tmp_path, "run")
     log.begin(log.read(5))
@@ -223,9 +246,10 @@ def test_a_course_that_was_left_is_forgotten(tmp_path: Path) -> None:
     assert readable(tmp_path, kept) == 5
 
 
-def test_who_finds_a_newer_generation_stops(tmp_path: Path) -> None:
-    first, second = (StateStore(tmp_path, "run") for _ in range(2))
+def test_a_process_that_finds_a_newer_generation_stops(tmp_path: Path) -> None:
     one, two, three = states(3)
+    first = StateStore(tmp_path, "run")
+    second = StateStore(tmp_path, "run")
     first.write(one)
     with pytest.raises(InputError, match="another process is using the run"):
         second.write(two)
@@ -242,7 +266,7 @@ def test_a_log_of_another_run_is_refused(tmp_path: Path) -> None:
         StateStore(tmp_path, "another run")
 
 
-def test_lengths_that_no_file_has_are_refused_before_they_are_read(tmp_path: Path) -> None:
+def test_an_entry_that_is_longer_than_the_file_is_refused(tmp_path: Path) -> None:
     written(tmp_path, 1)
     (file,) = log_files(tmp_path)
     content = file.read_bytes()
@@ -251,6 +275,7 @@ def test_lengths_that_no_file_has_are_refused_before_they_are_read(tmp_path: Pat
         StateStore(tmp_path, "run")
 
 
+@pytest.mark.parametrize("name", ["server.V", "agents.own_visits", "clock", "recommended.V"])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -258,34 +283,48 @@ def test_lengths_that_no_file_has_are_refused_before_they_are_read(tmp_path: Pat
         (lambda array: array.astype(np.float32), "type float32"),
         (None, "is missing"),
     ],
+    ids=["shape", "type", "missing"],
 )
-def test_arrays_are_checked_by_name_shape_and_type(change: Any, message: str) -> None:
-    """Those that NumPy would stretch or convert, too."""
+def test_arrays_that_do_not_fit_are_refused(name: str, change: Any, message: str) -> None:
+    """Also arrays that NumPy would stretch or convert."""
     world = synthetic(agents=2, states=3, actions=2, horizon=2)
-    played, fresh = (Simulation(FedUCBVI(), world, 50, 1, "auto") for _ in range(2))
+    played = Simulation(FedUCBVI(), world, 50, 1, "auto")
     played.advance()
-    for name in ("server.V", "agents.n", "clock", "recommended.V"):
-        saved = played.saved()
-        names = [one for one in saved.arrays if one.startswith(name[:7])]
-        name = name if name in saved.arrays else names[0]
-        if change is None:
-            del saved.arrays[name]
-        else:
-            saved.arrays[name] = change(saved.arrays[name])
-        with pytest.raises(InputError, match=f"does not fit this run: {name} .*{message}|{message}"):
-            fresh.restore(saved)
+    saved = played.saved()
+    if change is None:
+        del saved.arrays[name]
+    else:
+        saved.arrays[name] = change(saved.arrays[name])
+    fresh = Simulation(FedUCBVI(), world, 50, 1, "auto")
+    with pytest.raises(InputError, match=f"does not fit this run: {name} .*{message}"):
+        fresh.restore(saved)
 
 
-def test_arrays_of_anything_but_numbers_are_refused_and_leave_no_file(tmp_path: Path) -> None:
+def test_arrays_of_texts_are_refused_without_a_trace(tmp_path: Path) -> None:
     log = StateStore(tmp_path, "run")
+    texts = SavedState(0, {}, {"texts": np.array([b"abc"])}, {})
     with pytest.raises(InputError, match="numbers of the unknown type"):
-        log.begin(SavedState(0, {}, {"texts": np.array([b"abc"])}, {}))
+        log.begin(texts)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_has_one_owner(tmp_path: Path) -> None:
+def test_arrays_of_texts_are_refused_without_a_trace_in_a_log_that_was_begun(tmp_path: Path) -> None:
+    log = StateStore(tmp_path, "run")
+    one, two = states(2)
+    log.write(one)
+    with pytest.raises(InputError, match="numbers of the unknown type"):
+        log.write(two._replace(arrays={"texts": np.array([b"abc"])}))
+    assert bits(StateStore(tmp_path, "run").read()) == bits(one)
+
+
+def test_a_locked_folder_is_refused(tmp_path: Path) -> None:
     refused = pytest.raises(InputError, match=r"in use by process \d+ on .")
     with folder_lock(tmp_path / "new"), refused, folder_lock(tmp_path / "new"):
         pass
+
+
+def test_a_folder_can_be_locked_again_after_it_was_released(tmp_path: Path) -> None:
     with folder_lock(tmp_path / "new"):
         pass
+    with folder_lock(tmp_path / "new"):
+        assert (tmp_path / "new" / "lock").exists()
