@@ -21,7 +21,7 @@ from fed_ucbvi.core.colours import BLUE
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.paper import table1
-from fed_ucbvi.paper.report.run_figures import sweep_section
+from fed_ucbvi.paper.report.sweep_section import sweep_section
 from fed_ucbvi.paper.report.traces import Trace, table_of
 from model_free import asked, played_rounds, played_steps
 from problems import all_policies, brute_force_value, random_federation, random_mdp

@@ -17,8 +17,8 @@ from fed_ucbvi.paper.commands.reporting import report_on_sweep
 from fed_ucbvi.paper.experiment import AGENTS, EPISODES, EPS_P, QUICK_SEEDS, RunScale
 from fed_ucbvi.paper.kl import MANY_SEEDS
 from fed_ucbvi.paper.report.content import PageContent, Section, check_report
+from fed_ucbvi.paper.report.missing_runs import without_gaps
 from fed_ucbvi.paper.report.panels import Series
-from fed_ucbvi.paper.report.run_figures import without_gaps
 from fed_ucbvi.paper.report.traces import Traces
 from fed_ucbvi.paper.reproduction import EXPERIMENTS, ReproductionPlan, Runs, report_on
 from fed_ucbvi.results.about import label_of

@@ -26,10 +26,10 @@ from fed_ucbvi.core.files import reading
 from fed_ucbvi.environments import ENVIRONMENTS, current_name, make_environment
 from fed_ucbvi.paper.orders import ROWS
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
+from fed_ucbvi.paper.report.page import cell_text
 from fed_ucbvi.paper.report.panels import Panel
 from fed_ucbvi.paper.report.run_figures import BYTES_LABEL, FAILING_TEXT, REGRET_LABEL, bars
 from fed_ucbvi.paper.report.traces import megabytes, regret, rounds
-from fed_ucbvi.paper.report.writing import cell_text
 from fed_ucbvi.paper.sharing import best_common_policy
 from fed_ucbvi.problem.units import PER_STEP, Units
 from fed_ucbvi.results.about import label_of

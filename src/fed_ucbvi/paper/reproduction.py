@@ -24,7 +24,7 @@ from fed_ucbvi.paper import ablations, kl, section5, table1, theory, tuned
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import LOOKS
 from fed_ucbvi.paper.report.content import Outcome, PageContent, Verdict
-from fed_ucbvi.paper.report.run_figures import missing_runs, with_note, without_gaps
+from fed_ucbvi.paper.report.missing_runs import missing_runs, with_note, without_gaps
 from fed_ucbvi.paper.report.traces import Trace, Traces, table_of
 from fed_ucbvi.results.about import versions
 from fed_ucbvi.results.run_table import key_of

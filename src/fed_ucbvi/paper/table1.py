@@ -20,9 +20,9 @@ from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
 from fed_ucbvi.paper.judging import NEVER, Claim, Finding, judge, ratios_at_most
 from fed_ucbvi.paper.orders import ROWS, TableRow, row_of
 from fed_ucbvi.paper.report.content import Section, Table, Verdict
+from fed_ucbvi.paper.report.page import cell_text
 from fed_ucbvi.paper.report.run_figures import FAILING_TEXT, Column, band_text, table_of_groups
 from fed_ucbvi.paper.report.traces import Group, Measure, Trace, Traces, megabytes, regret, rounds
-from fed_ucbvi.paper.report.writing import cell_text
 from fed_ucbvi.paper.section5 import bytes_figure, in_order
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.statistics import Estimate

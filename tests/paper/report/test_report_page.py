@@ -20,7 +20,8 @@ import sample_report
 from browser import OpenPage, open_browser
 from fed_ucbvi.core.colours import DARK_GREY, PALETTE, distinct_colours, on_dark
 from fed_ucbvi.paper.report.content import PageContent
-from fed_ucbvi.paper.report.writing import render_page, write_report
+from fed_ucbvi.paper.report.page import render_page
+from fed_ucbvi.paper.report.writing import write_report
 from fed_ucbvi.results.looks import LOOKS
 from sample_report import NASTY
 

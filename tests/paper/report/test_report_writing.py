@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ import sample_report
 from commands import executed
 from fed_ucbvi import InputError
 from fed_ucbvi.core.colours import BLUE
-from fed_ucbvi.paper.report import writing
+from fed_ucbvi.paper.report import files, writing
 from fed_ucbvi.paper.report.content import Cell, Figure, Outcome, PageContent, Section, Table, Verdict
+from fed_ucbvi.paper.report.files import figure_frame, table_frame
+from fed_ucbvi.paper.report.page import cell_text
 from fed_ucbvi.paper.report.panels import Panel, Series
-from fed_ucbvi.paper.report.writing import FORMAT, cell_text, figure_frame, table_frame, write_report
+from fed_ucbvi.paper.report.writing import FORMAT, write_report
 from fed_ucbvi.results.statistics import Estimate
 
 VERDICT = Verdict("It grows", "Figure 1", "1 to 2", "holds if it grows", "holds")
@@ -160,14 +163,23 @@ def test_a_manifest_cannot_make_files_elsewhere_vanish(tmp_path: Path) -> None:
     assert (folder / "precious.csv").read_text() == "2"
 
 
-@pytest.mark.parametrize("fails", ["render_page", "FigureFiles", "figure_frame"])
-def test_a_report_that_fails_leaves_the_earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "fails"),
+    [
+        (writing, "render_page"),
+        (writing, "FigureFiles"),
+        (files, "figure_frame"),
+    ],
+)
+def test_a_report_that_fails_leaves_the_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, fails: str
+) -> None:
     def fail(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
     write_report(small("a"), tmp_path)
     before = contents(tmp_path)
-    monkeypatch.setattr(writing, fails, fail)
+    monkeypatch.setattr(module, fails, fail)
     with pytest.raises(OSError, match="No space left"):
         write_report(small("a", "b"), tmp_path)
     assert contents(tmp_path) == before

@@ -38,7 +38,8 @@ def report(
 def report_on_sweep(folder: Path) -> PageContent:
     """The report on a sweep, complete or not."""
     from fed_ucbvi.paper.report.content import PageContent
-    from fed_ucbvi.paper.report.run_figures import missing_runs, sweep_section, with_note
+    from fed_ucbvi.paper.report.missing_runs import missing_runs, with_note
+    from fed_ucbvi.paper.report.sweep_section import sweep_section
     from fed_ucbvi.paper.report.traces import Trace, table_of
     from fed_ucbvi.results.about import versions
     from fed_ucbvi.sweeps.store import Store

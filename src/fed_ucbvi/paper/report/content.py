@@ -24,7 +24,7 @@ Outcome = Literal["holds", "holds partly", "at the limit", "undecided", "does no
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels side by side; the id names files, the title says the finding, on the page but not in the pictures."""
+    """Panels side by side; the id names files, the title has the finding, on the page but not in the pictures."""
 
     id: str
     title: str
@@ -43,27 +43,33 @@ Cell = str | int | float | Estimate | None
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns."""
+    """Rows under columns.
+
+    Attributes:
+        heading_columns: number of leading columns that are the heading of a group of rows on the page. Rows with the
+            same values there must follow each other. Files have these columns as the others.
+    """
 
     id: str
     title: str
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    heading_columns: int = 0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, what was measured, and whether it holds by a rule stated beforehand.
+    """A claim, its measurement, and its outcome by a rule stated beforehand.
 
     Attributes:
-        claim: in the words of the paper; ``name`` is the same in a few, and ``place`` where it makes it.
-        rule: when it would hold, partly hold, not hold or stay undecided.
-        summary: what was measured in one short line, written beside claim and outcome.
-        seeds: how many runs it rests on; of an undecided claim, also how many would decide it.
-        detail: what else a reader should know, such as how constants were tuned; none if empty.
-        ours: whether it is a claim of this package, not of the paper.
-        open: settings of runs whose further seeds would decide, and which seeds (the next if none are named).
+        claim: in the words of the paper; ``name`` is a short form of it, and ``place`` its section or figure.
+        rule: conditions under which it holds, partly holds, does not hold or stays undecided.
+        summary: the measurement in one short line, written beside claim and outcome.
+        seeds: number of runs; of an undecided claim, also the number that would decide it.
+        detail: a note for readers, such as the tuning of constants; none if empty.
+        ours: True for a claim of this package, False for one of the paper.
+        open: settings of runs whose further seeds would decide, and these seeds (the next if none are named).
     """
 
     claim: str
@@ -93,7 +99,7 @@ class Section:
 
 @dataclass(frozen=True)
 class PageContent:
-    """The whole: paragraphs, sections, whose outcomes are gathered at the top of the page, and exact parameters."""
+    """A whole report: paragraphs, sections, whose outcomes the top of the page repeats, and exact parameters."""
 
     title: str
     text: Sequence[str]
@@ -116,14 +122,9 @@ class PageContent:
 
 def check_report(report: PageContent) -> None:
     """Raise unless every figure and table of ``report`` can be written, each under a name of its own."""
-    seen = set()
-    parts = (("section", report.sections), ("figure", report.figures), ("table", report.tables))
-    for kind, id_ in ((kind, part.id) for kind, some in parts for part in some):
-        if not ID.fullmatch(id_):
-            raise InputError(f"{kind} id {id_!r} cannot name a file; use letters, digits, '-' and '_'.")
-        if (kind, id_.lower()) in seen:
-            raise InputError(f"two {kind}s have the id {id_!r}; give each one of its own (capitals do not count).")
-        seen.add((kind, id_.lower()))
+    check_ids("section", [section.id for section in report.sections])
+    check_ids("figure", [figure.id for figure in report.figures])
+    check_ids("table", [table.id for table in report.tables])
     try:
         json.dumps(report.provenance, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -134,6 +135,17 @@ def check_report(report: PageContent) -> None:
         check_figure(figure)
     for table in report.tables:
         check_table(table)
+
+
+def check_ids(kind: str, ids: Sequence[str]) -> None:
+    """Raise unless every id can name a file, and no two of them are equal but for capitals."""
+    seen = set()
+    for id_ in ids:
+        if not ID.fullmatch(id_):
+            raise InputError(f"{kind} id {id_!r} cannot name a file; use letters, digits, '-' and '_'.")
+        if id_.lower() in seen:
+            raise InputError(f"two {kind}s have the id {id_!r}; give each one of its own (capitals do not count).")
+        seen.add(id_.lower())
 
 
 def check_figure(figure: Figure) -> None:
@@ -155,11 +167,16 @@ def check_table(table: Table) -> None:
         if len(row) != len(table.columns):
             raise InputError(f"{where}, row {number}: {len(row)} cells for {len(table.columns)} columns.")
         for column, cell in zip(table.columns, row, strict=True):
-            for part in cell if isinstance(cell, Estimate) else (cell,):
-                if isinstance(part, float) and not math.isfinite(part):
-                    raise InputError(f"{where}, row {number}, column {column!r}: {part} is not finite; use None.")
-            if isinstance(cell, Estimate) and {f"{column} low", f"{column} high"} & set(table.columns):
-                raise InputError(
-                    f"{where}: column '{column} low' or '{column} high' is needed for the intervals of "
-                    f"{column!r}; rename it."
-                )
+            _check_cell(cell, column, table, f"{where}, row {number}")
+
+
+def _check_cell(cell: Cell, column: str, table: Table, row: str) -> None:
+    """Raise unless every figure of a cell is finite and its interval can have columns of its own in files."""
+    for part in cell if isinstance(cell, Estimate) else (cell,):
+        if isinstance(part, float) and not math.isfinite(part):
+            raise InputError(f"{row}, column {column!r}: {part} is not finite; use None.")
+    if isinstance(cell, Estimate) and {f"{column} low", f"{column} high"} & set(table.columns):
+        raise InputError(
+            f"table {table.id!r}: column '{column} low' or '{column} high' is needed for the intervals of "
+            f"{column!r}; rename it."
+        )

@@ -1,29 +1,29 @@
-"""Curves, panels and tables of groups of runs, the same way in every report; and the report on any sweep."""
+"""Curves, panels and tables of groups of runs, the same way in every report."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fed_ucbvi.core.colours import DASHES
-from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.text import shortened
-from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
+from fed_ucbvi.core.types import FloatArray
+from fed_ucbvi.paper.report.content import Cell, Table
 from fed_ucbvi.paper.report.panels import Panel, Series
 from fed_ucbvi.paper.report.traces import Group, Measure, Traces, megabytes, regret, rounds
-from fed_ucbvi.results.about import colour_of, different_colours, label_of
+from fed_ucbvi.results.about import colour_of, label_of
 from fed_ucbvi.results.looks import look_of
-from fed_ucbvi.results.run_table import ENVIRONMENT_SIZES, apart, key_of, label, settings_of
+from fed_ucbvi.results.run_table import apart, key_of
 from fed_ucbvi.results.statistics import FAILING, INTERVAL_NAME, Estimate, mean_interval
 
 MAX_CARRIED = 3
-"""The most groups whose means are said to be carried by a few runs."""
+"""The most groups that a caption names because a few runs carry their means."""
+MAX_CELL_LENGTH = 40
+"""Characters of a setting in a cell of a table; longer ones are cut."""
 FAILING_TEXT = f"Failing: with more than {FAILING:g} times the median regret, and the 95 % interval of their share."
 EPISODES_LABEL = "Episodes per agent, T"
 REGRET_LABEL = "Common regret"
@@ -33,7 +33,7 @@ BYTES_LABEL = "Megabytes sent so far"
 
 
 def eps_text(eps_p: float) -> str:
-    """How a heterogeneity is written.
+    """A heterogeneity with its symbol.
 
     >>> eps_text(0.316228)
     'εₚ = 0.32'
@@ -45,65 +45,101 @@ def cell_text(group: Group) -> str:
     return f"M = {group['agents']} and {eps_text(group['eps_p'])}"
 
 
-def bars(algorithm: str, x: Sequence[Any], spreads: Iterable[Estimate], **style: Any) -> Series:
-    """Points with bars from the low to the high end of each estimate, in an algorithm's colour unless said."""
-    y, low, high = zip(*spreads, strict=True)
-    look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "line": False, "band": INTERVAL_NAME}
-    return Series(x=x, y=y, low=low, high=high, **{**look, **style})
-
-
 def band_text(table: Iterable[Group]) -> str:
-    """What bands are, and whose means a few runs carry, for captions."""
+    """Meaning of bands, and groups whose means a few runs carry, for captions."""
     groups = list(table)
     sizes = sorted({len(group) for group in groups})
     if not sizes or sizes[-1] == 1:
         return "One run each."
     count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    text = f"Mean of {count} runs, band: {INTERVAL_NAME}."
-    carried = [(found, group) for group in groups if (found := group.summary(regret)).failing]
-    carried.sort(key=lambda one: one[0].median / one[0].mean if one[0].mean else 1.0)
-    parts = [
-        f"{group['label']} on {label_of(group['environment'])} at {cell_text(group)} ({found.failing} of "
-        f"{found.runs}, mean {found.mean:,.0f}, median {found.median:,.0f})"
-        for found, group in carried[:MAX_CARRIED]
-    ]
-    more = f" and {len(carried) - MAX_CARRIED} more" if len(carried) > MAX_CARRIED else ""
-    few = f" Few runs, with over {FAILING:g} times the median, carry the mean of {'; '.join(parts)}{more}."
-    return text + few if parts else text
+    return f"Mean of {count} runs, band: {INTERVAL_NAME}.{_carried_text(groups)}"
+
+
+def _carried_text(groups: Sequence[Group]) -> str:
+    """Sentence on the groups with failing runs, those with the largest means for their medians first."""
+    carried = [group for group in groups if group.summary(regret).failing]
+    if not carried:
+        return ""
+    carried.sort(key=_median_over_mean)
+    parts = [_carried_part(group) for group in carried[:MAX_CARRIED]]
+    others = len(carried) - MAX_CARRIED
+    more = f" and {others} more" if others > 0 else ""
+    return f" Few runs, with over {FAILING:g} times the median, carry the mean of {'; '.join(parts)}{more}."
+
+
+def _median_over_mean(group: Group) -> float:
+    summary = group.summary(regret)
+    return summary.median / summary.mean if summary.mean else 1.0
+
+
+def _carried_part(group: Group) -> str:
+    summary = group.summary(regret)
+    where = f"{group['label']} on {label_of(group['environment'])} at {cell_text(group)}"
+    share = f"{summary.failing} of {summary.runs}"
+    return f"{where} ({share}, mean {summary.mean:,.0f}, median {summary.median:,.0f})"
+
+
+def bars(algorithm: str, x: Sequence[Any], estimates: Iterable[Estimate], **style: Any) -> Series:
+    """Points with a bar from the low to the high end of each estimate, in the colour of an algorithm.
+
+    ``style`` are fields of the series that replace those of the algorithm.
+    """
+    shown = list(estimates)
+    series = Series(
+        name=label_of(algorithm),
+        colour=colour_of(algorithm),
+        x=x,
+        y=[estimate.mean for estimate in shown],
+        low=[estimate.low for estimate in shown],
+        high=[estimate.high for estimate in shown],
+        line=False,
+        band=INTERVAL_NAME,
+    )
+    return replace(series, **style)
+
+
+def banded(algorithm: str, x: Sequence[Any], samples: FloatArray | Sequence[FloatArray], **style: Any) -> Series:
+    """Means of ``samples[run][x]`` in the colour and with the marker of an algorithm.
+
+    With more than one run, the series has the interval of the means as its band. ``style`` are fields of the series
+    that replace those of the algorithm.
+    """
+    mean, low, high = mean_interval(samples)
+    series = Series(
+        name=label_of(algorithm),
+        colour=colour_of(algorithm),
+        x=x,
+        y=mean.tolist(),
+        marker=look_of(algorithm).marker,
+    )
+    if len(samples) > 1:
+        series = replace(series, low=low.tolist(), high=high.tolist(), band=INTERVAL_NAME)
+    return replace(series, **style)
 
 
 def episodes_grid(group: Group) -> npt.NDArray[np.int64]:
+    """Numbers of episodes at which the curve of a group has points."""
     last = min(run.episodes_played for run in group.runs)
     return np.unique(np.geomspace(min(10, last), last, 33).round().astype(np.int64))
 
 
-def banded(algorithm: str, x: Sequence[Any], samples: Any, **style: Any) -> Series:
-    """Means of ``samples[run, x]`` with bands for a logarithmic axis, in an algorithm's colour and marker."""
-    look = {"name": label_of(algorithm), "colour": colour_of(algorithm), "marker": look_of(algorithm).marker}
-    return mean_series(x=x, samples=samples, **{**look, **style})
-
-
-def mean_series(name: str, colour: str, x: Sequence[Any], samples: Sequence[Any], **style: Any) -> Series:
-    """Means of ``samples[run][x]``, with their interval if there is more than one run."""
-    mean, low, high = mean_interval(samples)
-    if len(samples) == 1:
-        return Series(name, colour, x, mean.tolist(), **style)
-    ends = {"low": low.tolist(), "high": high.tolist(), "band": INTERVAL_NAME}
-    return Series(name, colour, x, mean.tolist(), **ends, **style)
-
-
 def over_episodes(group: Group, **style: Any) -> Series:
+    """Common regret of a group against episodes."""
     points = episodes_grid(group)
-    return banded(group["algorithm"], points.tolist(), [run.regret_at(points) for run in group.runs], **style)
+    samples = [run.regret_at(points) for run in group.runs]
+    return banded(group["algorithm"], points.tolist(), samples, **style)
 
 
 def over_bytes(group: Group, **style: Any) -> Series | None:
-    """The common regret of a group against the megabytes sent by then; None if nothing was sent."""
+    """Common regret of a group against the megabytes sent by then; None if nothing was sent."""
     points = episodes_grid(group)
     sent = np.mean([run.bytes_at(points) for run in group.runs], axis=0) / 1e6
-    x = sent[sent > 0].tolist()
+    if not (sent > 0).any():
+        return None
     points = points[sent > 0]
-    return banded(group["algorithm"], x, [run.regret_at(points) for run in group.runs], **style) if x else None
+    x = sent[sent > 0].tolist()
+    samples = [run.regret_at(points) for run in group.runs]
+    return banded(group["algorithm"], x, samples, **style)
 
 
 def over_agents(table: Traces, measure: Measure, **style: Any) -> Series | None:
@@ -112,19 +148,24 @@ def over_agents(table: Traces, measure: Measure, **style: Any) -> Series | None:
     samples = order.in_common(measure)
     if not samples.size:
         return None
-    return banded(order.groups[0]["algorithm"], [group["agents"] for group in order], samples.T, **style)
+    agents = [group["agents"] for group in order]
+    return banded(order.groups[0]["algorithm"], agents, samples.T, **style)
 
 
 def panels_of(
     table: Traces, series_of: Callable[[Traces], Iterable[Series | None]], x_label: str, y_label: str, **axes: Any
 ) -> list[Panel]:
-    """A panel for each environment with what ``series_of`` draws; without those that would be empty."""
-    drawn = {name: [one for one in series_of(part) if one] for name, part in table.parts("environment").items()}
-    return [Panel(label_of(name), x_label, y_label, series, **axes) for name, series in drawn.items() if series]
+    """A panel for each environment with the series of ``series_of``; environments without series have none."""
+    panels = []
+    for name, part in table.parts("environment").items():
+        series = [one for one in series_of(part) if one is not None]
+        if series:
+            panels.append(Panel(title=label_of(name), x_label=x_label, y_label=y_label, series=series, **axes))
+    return panels
 
 
 Column = str | tuple[str, str | Callable[[Group], Cell]]
-"""The name of a column, and what a group has in it or which of the usual columns it is; or a usual one's name."""
+"""Name of a column, with the function that computes a cell or the name of a usual column; or the latter alone."""
 COLUMNS: dict[str, Callable[[Group], Cell]] = {
     "environment": lambda group: str(group["environment_label"] or label_of(group["environment"])),
     "algorithm": lambda group: label_of(group["algorithm"]),
@@ -139,12 +180,19 @@ COLUMNS: dict[str, Callable[[Group], Cell]] = {
     "rounds": lambda group: group.estimate(rounds),
     "MB": lambda group: group.estimate(megabytes),
 }
-"""The usual ones."""
+"""Usual columns by name."""
 
 
 def table_of_groups(
-    id_: str, title: str, table: Iterable[Group], columns: Iterable[Column], caption: str = ""
+    id_: str,
+    title: str,
+    table: Iterable[Group],
+    columns: Iterable[Column],
+    caption: str = "",
+    *,
+    heading_columns: int = 0,
 ) -> Table:
+    """A row for each group; the caption ends with the meaning of intervals."""
     groups = list(table)
     names = []
     cells = []
@@ -152,45 +200,67 @@ def table_of_groups(
         name, cell = (column, column) if isinstance(column, str) else column
         names.append(name)
         cells.append(COLUMNS[cell] if isinstance(cell, str) else cell)
-    rows = [[cell(group) for cell in cells] for group in groups]
-    return Table(id_, title, f"{caption} {band_text(groups)}".strip(), names, rows)
+    return Table(
+        id=id_,
+        title=title,
+        caption=f"{caption} {band_text(groups)}".strip(),
+        columns=names,
+        rows=[[cell(group) for cell in cells] for group in groups],
+        heading_columns=heading_columns,
+    )
 
 
 def cells_table(table: Traces, id_: str, title: str) -> Table:
-    """Regret, rounds and megabytes of every group, with a column for each setting in which groups differ."""
-    unlabelled = [{name: value for name, value in one.items() if name != "label"} for one in table.settings]
-    differing = dict.fromkeys(name for one in apart(unlabelled) for name in one if "." in name)
-    parameters = {name.partition(".")[2]: name for name in differing if name.startswith("algorithm.")}
-    options = {name.partition(".")[2]: name for name in differing if name.startswith("environment.")}
-    labelled = any(group["label"] != label_of(group["algorithm"]) for group in table)
-    shown: list[Column] = [
-        "environment",
-        *((f"{name} (environment)" if name in parameters else name, _setting(key)) for name, key in options.items()),
-        "algorithm",
-        *(["label"] if labelled else []),
-        *((name, _setting(key)) for name, key in parameters.items()),
-        "M",
-        "εₚ",
-        "T",
-        "runs",
-        "regret",
-        "median",
-        "failing",
-        "rounds",
-        "MB",
-    ]
-    caption = f"{FAILING_TEXT} MB: both ways, all agents together."
-    return table_of_groups(id_, title, sorted(table, key=_order), shown, caption)
+    """Mean regret, rounds and megabytes of every group of runs that differ in seeds alone, problem by problem.
+
+    There is a column for each parameter and option in which groups differ. Environment, options and T are the
+    heading of the groups of one problem.
+    """
+    settings = [{name: value for name, value in one.items() if name != "label"} for one in table.settings]
+    differing = dict.fromkeys(name for one in apart(settings) for name in one)
+    parameters = _names_without_owner(differing, "algorithm")
+    options = _names_without_owner(differing, "environment")
+    problem: list[Column] = ["environment"]
+    for name, key in options.items():
+        shown = f"{name} (environment)" if name in parameters else name
+        problem.append((shown, _setting(key)))
+    problem.append("T")
+    algorithm: list[Column] = ["algorithm"]
+    if any(group["label"] != label_of(group["algorithm"]) for group in table):
+        algorithm.append("label")
+    for name, key in parameters.items():
+        algorithm.append((name, _setting(key)))
+    figures: list[Column] = ["M", "εₚ", "runs", "regret", "median", "failing", "rounds", "MB"]
+    return table_of_groups(
+        id_,
+        title,
+        sorted(table, key=_order),
+        [*problem, *algorithm, *figures],
+        caption=f"{FAILING_TEXT} MB: both ways, all agents together.",
+        heading_columns=len(problem),
+    )
+
+
+def _names_without_owner(settings: Iterable[str], owner: str) -> dict[str, str]:
+    """Settings that begin with ``owner`` and a dot, by the rest of their names."""
+    start = f"{owner}."
+    return {name.removeprefix(start): name for name in settings if name.startswith(start)}
 
 
 def _order(group: Group) -> tuple[Any, ...]:
-    """By environment, algorithm and label, then by parameters, options and sizes."""
-    known = group.settings.items()
-    owners = ("algorithm.", "environment.")
-    owned = [{name: value for name, value in known if name.startswith(owner)} for owner in owners]
-    names = ("environment", "algorithm", "label")
-    sizes = ("agents", "eps_p", "episodes")
-    return (*(group[name] for name in names), *map(key_of, owned), *(group[name] for name in sizes))
+    """By problem, then by algorithm, label and parameters, then by M and eps_p."""
+    options = {name: value for name, value in group.settings.items() if name.startswith("environment.")}
+    parameters = {name: value for name, value in group.settings.items() if name.startswith("algorithm.")}
+    return (
+        group["environment"],
+        key_of(options),
+        group["episodes"],
+        group["algorithm"],
+        group["label"],
+        key_of(parameters),
+        group["agents"],
+        group["eps_p"],
+    )
 
 
 def _setting(name: str) -> Callable[[Group], Cell]:
@@ -200,115 +270,7 @@ def _setting(name: str) -> Callable[[Group], Cell]:
         value = group[name]
         if value is None or type(value) in (int, float):
             return value  # type: ignore[no-any-return]
-        return shortened(value if isinstance(value, str) else json.dumps(value), 40)
+        text = value if isinstance(value, str) else json.dumps(value)
+        return shortened(text, MAX_CELL_LENGTH)
 
     return cell
-
-
-MAX_MISSING = 20
-"""The most cells with missing runs that are named at the top of a report; the provenance lists all."""
-
-
-def sweep_section(table: Traces, name: str) -> Section:
-    """The section of a sweep called ``name``: for each problem regret against episodes and bytes, and against M."""
-    looks = _looks(table)
-    figures = []
-    for number, (title, part) in enumerate(_problems(table).items(), 1):
-        sizes = part.values("agents")
-        caption = band_text(part)
-        for id_, what, curve, x_label in (
-            ("regret", "episodes", over_episodes, EPISODES_LABEL),
-            ("bytes", "bytes", over_bytes, BYTES_LABEL),
-        ):
-            panels = [
-                _panel(
-                    f"M = {agents}",
-                    x_label,
-                    REGRET_LABEL,
-                    [curve(group, **looks[key_of(group.settings)]) for group in part.having(agents=agents)],
-                )
-                for agents in sizes
-            ]
-            figures.append(Figure(f"{id_}_{number}", f"{title}: common regret against {what}", caption, panels))
-        if len(sizes) > 1:
-            panels = []
-            for measure, y_label in ((regret, REGRET_LABEL), (rounds, ROUNDS_LABEL)):
-                lines = [line for line in part.split_rest("agents") if len(line) > 1]
-                series = [over_agents(line, measure, **looks[key_of(line.groups[0].settings)]) for line in lines]
-                panels.append(_panel("", AGENTS_LABEL, y_label, series))
-            figures.append(Figure(f"agents_{number}", f"{title}: regret and rounds against M", caption, panels))
-    cells = cells_table(table, "sweep", "Every cell")
-    return without_gaps(Section("sweep", name, figures=figures, tables=[cells]))
-
-
-def _problems(table: Traces) -> dict[str, Traces]:
-    """The groups of runs by environment, its options and T, with a title that says in what these differ."""
-    named = ("environment", "environment_label", "episodes")
-    parts: dict[str, list[Group]] = {}
-    for group in table:
-        about = {name: value for name, value in group.settings.items() if name.startswith("environment.")}
-        parts.setdefault(key_of({**about, **{name: group[name] for name in named}}), []).append(group)
-    firsts = [settings_of(groups[0].runs[0].about) for groups in parts.values()]
-    owned = ("environment", *ENVIRONMENT_SIZES)
-    options = apart([{name: one[name] for name in one if name.startswith(owned)} for one in firsts])
-    problems = zip(firsts, options, strict=True)
-    titles = [label({**own, **{name: one[name] for name in named}}) for one, own in problems]
-    if len(set(titles)) < len(titles):
-        titles = [f"{title} ({number})" for number, title in enumerate(titles, 1)]
-    return {title: Traces(groups) for title, groups in zip(titles, parts.values(), strict=True)}
-
-
-def _looks(table: Traces) -> dict[str, dict[str, Any]]:
-    sides = table.divide("algorithm", ("all runs", ""))
-    wanted: dict[str, str] = {}
-    for group, side in zip(table, sides, strict=True):
-        wanted.setdefault(side.name, group.runs[0].about.colour)
-    colours = dict(zip(wanted, different_colours(list(wanted.values())), strict=True))
-    levels = table.values("eps_p")
-    return {
-        key_of(group.settings): {
-            "name": side.name,
-            "colour": colours[side.name],
-            "dash": DASHES[levels.index(group["eps_p"]) % len(DASHES)],
-            "variant": eps_text(group["eps_p"]) if len(levels) > 1 else "",
-        }
-        for group, side in zip(table, sides, strict=True)
-    }
-
-
-def _panel(title: str, x_label: str, y_label: str, series: Iterable[Series | None]) -> Panel:
-    """Curves on logarithmic axes where they can be; the regret of a run that never errs is 0."""
-    drawn = [one for one in series if one is not None]
-    positive = all(value > 0 for one in drawn for value in one.y)
-    return Panel(title, x_label, y_label, drawn, x_log=True, y_log=positive)
-
-
-def without_gaps(section: Section) -> Section:
-    """The section without panels, figures and tables that are empty because their runs are missing."""
-    figures = [replace(one, panels=[panel for panel in one.panels if panel.series]) for one in section.figures]
-    tables = [table for table in section.tables if table.rows]
-    return replace(section, figures=[figure for figure in figures if figure.panels], tables=tables)
-
-
-def missing_runs(jobs: Iterable[Any]) -> list[str]:
-    """Jobs without runs in words, a line for each algorithm, environment, M and eps_p."""
-    lacking: dict[str, list[int]] = {}
-    for job in jobs:
-        one = job.settings
-        plain = one["label"] == label_of(one["algorithm"])
-        name = one["algorithm"] if plain else f"{one['algorithm']} ({one['label']})"
-        where = f"{one['environment']}, M = {one['agents']}, {eps_text(one['eps_p'])}, T = {one['episodes']:,}"
-        lacking.setdefault(f"{name} on {where}", []).append(job.seed)
-    return [f"{cell}: seeds {', '.join(map(str, seeds))}" for cell, seeds in lacking.items()]
-
-
-def with_note(report: PageContent, folder: Path, missing: Sequence[str]) -> PageContent:
-    """The report, with a note on missing runs at its top; an error if there is no finished run."""
-    if not report.sections:
-        raise InputError(f"{folder} holds no finished run; make some first (--resume).")
-    if not missing:
-        return report
-    more = [f"and {len(missing) - MAX_MISSING} more"] if len(missing) > MAX_MISSING else []
-    note = f"INCOMPLETE: runs of {len(missing)} cells are missing, and what follows rests on the others. Missing: "
-    text = f"{note}{'; '.join([*missing[:MAX_MISSING], *more])}."
-    return replace(report, text=(text, *report.text), provenance={**report.provenance, "missing": list(missing)})
