@@ -117,7 +117,7 @@ def test_large_tables_need_an_algorithm_without_transition_counts() -> None:
     assert over_all_steps.memory == 16 * 2_000 * 15 * 2_000
 
 
-def test_an_algorithm_that_counts_by_step_gets_no_option_and_episodes_by_step() -> None:
+def test_an_algorithm_without_stationary_counts_gets_advice_by_step() -> None:
     claimed = choose_parameters(states=20_000, actions=10, horizon=50, stationary=True)
     assert claimed.algorithm == "fedq-bernstein"
     assert not claimed.options
@@ -156,8 +156,11 @@ def test_bins_are_as_many_as_episodes_can_fill(stationary: bool, episodes: int) 
     assert fewer.problem.bins == 7
 
 
-def test_bins_without_a_number_of_episodes_are_eight_and_with_few_episodes_three() -> None:
+def test_the_default_number_of_bins_is_eight() -> None:
     assert choose_parameters(Drift(), horizon=12, agents=4).problem.bins == 8
+
+
+def test_the_least_number_of_bins_is_three() -> None:
     assert choose_parameters(Drift(), horizon=12, agents=4, episodes=1).problem.bins == 3
 
 

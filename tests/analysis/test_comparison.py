@@ -88,64 +88,77 @@ def of_unknown_regret(one: Run) -> Run:
 
 
 # ------------------------------------------------------------------------------------------------ one row a run
-def test_the_table_has_one_row_a_run_with_all_settings_and_outcomes(fed: list[Run], fedq: list[Run]) -> None:
-    frame = runs_frame(fed + fedq)
-    assert frame.height == 10
-    for one, cells in zip(fed + fedq, frame.iter_rows(named=True), strict=True):
-        about = {
+def test_runs_frame_has_one_row_per_run(fed: list[Run], fedq: list[Run]) -> None:
+    assert runs_frame(fed + fedq).height == len(fed) + len(fedq)
+
+
+def test_runs_frame_has_the_settings_of_each_run(fed: list[Run], fedq: list[Run]) -> None:
+    runs = fed + fedq
+    for one, cells in zip(runs, runs_frame(runs).iter_rows(named=True), strict=True):
+        settings = {
             "algorithm": one.about.algorithm,
             "environment": "synthetic",
             "agents": 2,
             "episodes": 60,
-        }
-        about |= {
             "seed": one.about.seed,
             "environment_seed": one.about.environment["seed"],
             **one.about.parameters,
         }
-        assert {name: cells[name] for name in about} == about
+        assert {name: cells[name] for name in settings} == settings
+
+
+def test_runs_frame_has_the_outcomes_of_each_run(fed: list[Run], fedq: list[Run]) -> None:
+    runs = fed + fedq
+    for one, cells in zip(runs, runs_frame(runs).iter_rows(named=True), strict=True):
         assert {name: cells[name] for name in outcomes(one)} == outcomes(one)
         assert cells["bytes"] == one.bytes_up + one.bytes_down
-    assert frame["c"].null_count() == len(fed)
 
 
-def test_tables_summaries_and_trackers_call_a_figure_what_the_run_calls_it(
-    fed: list[Run],
-) -> None:
+def test_a_parameter_that_a_run_does_not_have_is_null(fed: list[Run], fedq: list[Run]) -> None:
+    assert runs_frame(fed + fedq)["c"].null_count() == len(fed)
+
+
+def test_outcomes_have_the_names_of_the_runs_attributes(fed: list[Run]) -> None:
     """Only sums of both ways and figures of the problem have names that a run does not have."""
+    other_names = {name for name in outcomes(fed[0]) if not hasattr(fed[0], name)}
+    assert other_names == {"bytes", "optimal_value"}
+
+
+def test_the_regret_is_equal_wherever_it_is_shown(fed: list[Run]) -> None:
     one = fed[0]
-    own = {"bytes", "optimal_value"}
-    assert {name for name in outcomes(one) if not hasattr(one, name)} == own
-    assert outcomes(one)["regret"] == one.summary()["regret"] == results_of(one)["final_regret"] == one.regret
+    assert outcomes(one)["regret"] == one.regret
+    assert one.summary()["regret"] == one.regret
+    assert results_of(one)["final_regret"] == one.regret
     assert one.to_frame()["cumulative_regret"][-1] == one.regret
 
 
-def test_names_that_collide_get_a_prefix_and_what_is_said_twice_is_left_out(
-    fed: list[Run],
-) -> None:
-    frame = runs_frame([with_options(fed[0], delta=0.5, regret="low", states=7)])
-    assert (row(frame)["algorithm_delta"], row(frame)["environment_delta"]) == (
-        fed[0].about.parameters["delta"],
-        0.5,
-    )
-    assert (
-        row(frame)["environment_regret"],
-        row(frame)["states"],
-        row(frame)["environment_states"],
-    ) == ("low", 5, 7)
+def test_names_that_collide_get_their_owner_as_a_prefix(fed: list[Run]) -> None:
+    cells = row(runs_frame([with_options(fed[0], delta=0.5, regret="low", states=7)]))
+    assert cells["algorithm_delta"] == fed[0].about.parameters["delta"]
+    assert cells["environment_delta"] == 0.5
+    assert cells["environment_regret"] == "low"
+    assert cells["states"] == 5
+    assert cells["environment_states"] == 7
+
+
+def test_options_equal_to_a_size_have_no_column(fed: list[Run]) -> None:
+    frame = runs_frame([with_options(fed[0], delta=0.5)])
     assert "environment_agents" not in frame.columns
     assert "environment_horizon" not in frame.columns
 
 
-def test_unknown_figures_are_null_and_lists_or_values_of_several_kinds_are_texts(
-    fed: list[Run],
-) -> None:
+def test_unknown_figures_are_null(fed: list[Run]) -> None:
     grid = run(FedUCBVI(nu=10), gridworld(agents=2), 20)
     frame = runs_frame([of_unknown_regret(fed[0]), grid])
-    assert (frame["regret"].to_list(), frame["walls"].to_list()) == (
-        [None, grid.regret],
-        [None, "[[1, 1]]"],
-    )
+    assert frame["regret"].to_list() == [None, grid.regret]
+
+
+def test_lists_are_written_as_texts(fed: list[Run]) -> None:
+    grid = run(FedUCBVI(nu=10), gridworld(agents=2), 20)
+    assert runs_frame([fed[0], grid])["walls"].to_list() == [None, "[[1, 1]]"]
+
+
+def test_values_of_several_kinds_are_written_as_texts(fed: list[Run]) -> None:
     frame = runs_frame([with_options(fed[0], vary="reward"), with_options(fed[0], vary=0.5)])
     assert frame["vary"].to_list() == ["reward", "0.5"]
 
@@ -229,18 +242,19 @@ def test_where_runs_fail_the_seeds_decide(fed: list[Run], fedq: list[Run], monke
     assert row(compare_runs(fedq + fed, metric="value").frame, group="Fed-UCBVI")["failing"] is None
 
 
-def test_pairs_are_made_by_all_seeds_and_not_by_order(fed: list[Run], fedq: list[Run]) -> None:
+def test_pairs_do_not_depend_on_the_order_of_runs(fed: list[Run], fedq: list[Run]) -> None:
     one = compare_runs(fedq + fed).frame
     other = compare_runs(fedq[::-1] + fed).frame
     assert row(one, group="Fed-UCBVI") == pytest.approx(row(other, group="Fed-UCBVI"))
+
+
+def test_runs_with_other_environment_seeds_form_no_pairs(fed: list[Run], fedq: list[Run]) -> None:
     elsewhere = [with_options(one, seed=77) for one in fed]
     found = row(compare_runs(fedq + elsewhere).frame, group="Fed-UCBVI")
-    assert (found["seeds"], found["pairs"], found["difference"], found["outcome"]) == (
-        5,
-        None,
-        None,
-        None,
-    )
+    assert found["seeds"] == 5
+    assert found["pairs"] is None
+    assert found["difference"] is None
+    assert found["outcome"] is None
 
 
 def test_each_problem_is_compared_apart(fed: list[Run], fedq: list[Run]) -> None:
@@ -296,18 +310,19 @@ def test_unknown_names_are_refused(fed: list[Run], wide: list[Run], options: dic
         compare_runs(fed + wide, **options)
 
 
-def test_a_seed_that_counts_twice_and_unknown_or_partial_runs_are_refused(
-    fed: list[Run],
-) -> None:
-    partial = dataclasses.replace(fed[0], complete=False)
-    refused = {
-        "same seeds": [*fed, fed[0]],
-        "interrupted": [partial],
-        "unknown": [of_unknown_regret(fed[0])],
-    }
-    for message, runs in refused.items():
-        with pytest.raises(InputError, match=message):
-            compare_runs(runs)
+def test_a_seed_that_a_group_has_twice_is_refused(fed: list[Run]) -> None:
+    with pytest.raises(InputError, match="same seeds"):
+        compare_runs([*fed, fed[0]])
+
+
+def test_an_interrupted_run_is_not_compared(fed: list[Run]) -> None:
+    with pytest.raises(InputError, match="interrupted"):
+        compare_runs([dataclasses.replace(fed[0], complete=False)])
+
+
+def test_a_run_of_unknown_regret_is_not_compared(fed: list[Run]) -> None:
+    with pytest.raises(InputError, match="unknown"):
+        compare_runs([of_unknown_regret(fed[0])])
 
 
 def test_seeds_make_groups_also_where_eps_p_is_an_outcome() -> None:
@@ -357,36 +372,51 @@ def test_place_drawn_by_a_hard_instance_separates_no_groups() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ exports
-def test_markdown_and_latex_have_all_rows_and_escape_signs(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
+def test_a_markdown_table_has_all_rows(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fedq + fed + wide)
     markdown = found.to_markdown()
-    latex = found.to_latex()
     table = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len(table) == 2 + found.frame.height
     assert len({line.count("|") for line in table}) == 1
     assert INTERVAL_NAME in markdown
+
+
+def test_a_latex_table_escapes_signs(fed: list[Run], wide: list[Run], fedq: list[Run]) -> None:
+    latex = compare_runs(fedq + fed + wide).to_latex()
     assert INTERVAL_NAME.replace("%", r"\%") in latex
     assert r"bonus\_scale = 0.1" in latex
+
+
+def test_a_latex_table_has_as_many_cells_in_each_row_as_columns(
+    fed: list[Run], wide: list[Run], fedq: list[Run]
+) -> None:
+    latex = compare_runs(fedq + fed + wide).to_latex()
     body = latex.split(r"\begin{tabular}{")[1].split(r"\end{tabular}")[0]
     columns, rows = body.split("}\n", 1)
-    assert {line.count(" & ") for line in rows.splitlines() if not line.endswith("rule")} == {len(columns) - 1}
+    for line in rows.splitlines():
+        if not line.endswith("rule"):
+            assert line.count(" & ") == len(columns) - 1
 
 
-def test_a_latex_table_has_the_rules_of_booktabs_and_a_label(fed: list[Run], fedq: list[Run]) -> None:
+def test_a_latex_table_has_the_rules_of_booktabs(fed: list[Run], fedq: list[Run]) -> None:
     lines = compare_runs(fedq + fed).to_latex().splitlines()
-    assert [line for line in lines if line.endswith("rule")] == [
-        r"\toprule",
-        r"\midrule",
-        r"\bottomrule",
-    ]
-    assert lines.index(r"\label{tab:regret}") > next(i for i, line in enumerate(lines) if r"\caption" in line)
+    rules = [line for line in lines if line.endswith("rule")]
+    assert rules == [r"\toprule", r"\midrule", r"\bottomrule"]
 
 
-def test_a_comparison_is_short_in_text_and_a_table_in_html(fed: list[Run], fedq: list[Run]) -> None:
+def test_a_latex_table_has_its_label_after_its_caption(fed: list[Run], fedq: list[Run]) -> None:
+    latex = compare_runs(fedq + fed).to_latex()
+    assert 0 < latex.index(r"\caption") < latex.index(r"\label{tab:regret}")
+
+
+def test_the_repr_of_a_comparison_is_short(fed: list[Run], fedq: list[Run]) -> None:
     found = compare_runs(fedq + fed)
     assert len(repr(found)) < 120
     assert "baseline FedQ-Hoeffding" in repr(found)
-    table = ElementTree.fromstring(found._repr_html_())
+
+
+def test_a_comparison_is_a_table_in_html(fed: list[Run], fedq: list[Run]) -> None:
+    table = ElementTree.fromstring(compare_runs(fedq + fed)._repr_html_())
     assert len(list(table.iter("td"))) == 2 * 10
     assert INTERVAL_NAME in "".join(table.itertext())
 
@@ -449,42 +479,57 @@ def test_a_group_is_called_by_its_label(fed: list[Run], wide: list[Run], fedq: l
 
 
 # ------------------------------------------------------------------------------------------------- curves as a table
-def test_curves_are_the_means_medians_and_intervals_of_the_runs(fed: list[Run], wide: list[Run]) -> None:
+def test_curves_have_one_row_per_group_and_number_of_episodes(fed: list[Run], wide: list[Run]) -> None:
     frame = curves_frame(fed + wide, [1, 20, 60])
     assert frame["group"].to_list() == ["bonus_scale = 0.1"] * 3 + ["bonus_scale = 0.2"] * 3
-    assert (frame["bonus_scale"].to_list(), frame["episodes"].to_list()) == (
-        [0.1] * 3 + [0.2] * 3,
-        [1, 20, 60] * 2,
-    )
+    assert frame["bonus_scale"].to_list() == [0.1] * 3 + [0.2] * 3
+    assert frame["episodes"].to_list() == [1, 20, 60] * 2
+
+
+@pytest.mark.parametrize("point", [1, 20, 60])
+def test_the_figures_of_a_curve_are_those_of_numpy(fed: list[Run], wide: list[Run], point: int) -> None:
+    frame = curves_frame(fed + wide, [1, 20, 60])
     for runs, scale in ((fed, 0.1), (wide, 0.2)):
-        for point in (1, 20, 60):
-            cells = row(frame, bonus_scale=scale, episodes=point)
-            values = np.array([float(one.regret_at(point)) for one in runs])
-            factor = np.exp(stats.t.ppf(0.975, 4) * stats.sem(values) / values.mean())
-            mean = values.mean()
-            quartiles = np.percentile(values, [25, 50, 75])
-            expected = [mean, mean / factor, mean * factor, *quartiles]
-            assert [cells[name] for name in FIGURES] == pytest.approx(expected)
-            assert cells["runs"] == 5
+        cells = row(frame, bonus_scale=scale, episodes=point)
+        values = np.array([float(one.regret_at(point)) for one in runs])
+        mean = values.mean()
+        factor = np.exp(stats.t.ppf(0.975, 4) * stats.sem(values) / mean)
+        quartiles = np.percentile(values, [25, 50, 75])
+        expected = [mean, mean / factor, mean * factor, *quartiles]
+        assert [cells[name] for name in FIGURES] == pytest.approx(expected)
+        assert cells["runs"] == 5
 
 
-def test_curves_go_as_far_as_all_runs_of_a_group_and_are_labelled(
-    fed: list[Run],
-) -> None:
+def test_a_curve_ends_where_a_run_of_its_group_ends(fed: list[Run]) -> None:
     longer = made(FedUCBVI(nu=100, bonus_scale=0.1), episodes=90)[:1]
     frame = curves_frame(fed + longer, [60, 90], metric="rounds", labels={"T = 90": "long"})
     cells = frame.select("group", "planned_episodes", "episodes").rows()
     assert cells == [("T = 60", 60, 60), ("long", 90, 60), ("long", 90, 90)]
-    assert (frame["mean_low"].to_list()[1:], frame["mean"].to_list()[2]) == (
-        [None, None],
-        longer[0].rounds,
-    )
+
+
+def test_the_curve_of_a_single_run_has_no_interval() -> None:
+    (single,) = made(FedUCBVI(nu=100, bonus_scale=0.1), episodes=90)[:1]
+    frame = curves_frame([single], [90], metric="rounds")
+    assert frame["mean_low"].to_list() == [None]
+    assert frame["mean"].to_list() == [single.rounds]
+
+
+def test_the_default_curve_ends_at_the_last_episode(fed: list[Run]) -> None:
     usual = curves_frame(fed, metric="reward")
     assert usual["episodes"].to_list()[-1] == 60
     assert usual["mean"].to_list()[-1] == pytest.approx(np.mean([one.average_reward for one in fed]))
-    with pytest.raises(InputError, match="no group of runs has played that many"):
-        curves_frame(fed, [61])
-    with pytest.raises(InputError, match="unknown metric 'bytes'"):
-        curves_frame(fed, metric="bytes")
-    with pytest.raises(InputError, match="a number of episodes"):
-        curves_frame(fed, [0])
+
+
+@pytest.mark.parametrize(
+    ("points", "metric", "message"),
+    [
+        ([61], "regret", "no group of runs has played that many"),
+        (None, "bytes", "unknown metric 'bytes'"),
+        ([0], "regret", "a number of episodes"),
+    ],
+)
+def test_curves_that_cannot_be_drawn_are_refused(
+    fed: list[Run], points: list[int] | None, metric: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        curves_frame(fed, points, metric=metric)

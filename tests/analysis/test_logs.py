@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,46 +38,72 @@ def counts(source: Any, **options: Any) -> CountTable:
     return counts_from_logs(source, SIZES, reward_range=RANGE, **options)
 
 
+def cell_of(row: tuple[Any, ...], stationary: bool) -> tuple[int, int, int]:
+    """The cell of a row of :data:`ROWS`: its step (0 if counts are stationary), state and action."""
+    _, step, state, action, _, _ = row
+    return (0 if stationary else step, state, action)
+
+
+def rescaled_rewards(cell: tuple[int, int, int], stationary: bool) -> list[float]:
+    """The rewards of a cell in units of the range -1 to 3."""
+    return [(row[4] + 1) / 4 for row in ROWS if cell_of(row, stationary) == cell]
+
+
 @pytest.mark.parametrize("stationary", [False, True])
 @pytest.mark.parametrize("random_rewards", [False, True])
-def test_visits_transitions_and_rewards_are_those_counted_by_hand(stationary: bool, random_rewards: bool) -> None:
-    table = counts(LOG, stationary=stationary, random_rewards=random_rewards)
-    seen = Counter((0 if stationary else h, s, a, y) for _, h, s, a, _, y in ROWS)
+def test_visits_of_a_log_are_those_counted_by_hand(stationary: bool, random_rewards: bool) -> None:
     expected = np.zeros((1 if stationary else 3, 4, 2, 4), dtype=np.int64)
-    for place, n in seen.items():
-        expected[place] = n
+    for row in ROWS:
+        next_state = row[5]
+        expected[(*cell_of(row, stationary), next_state)] += 1
+    table = counts(LOG, stationary=stationary, random_rewards=random_rewards)
     assert np.array_equal(table.dense(), expected)
     assert np.array_equal(table.visits, expected.sum(axis=3))
-    for h, s, a in {(0 if stationary else h, s, a) for _, h, s, a, _, _ in ROWS}:
-        paid = [(r + 1) / 4 for _, g, x, b, r, _ in ROWS if (0 if stationary else g, x, b) == (h, s, a)]
-        assert table.mean_rewards()[h, s, a] == np.mean(paid)
 
 
-def test_files_columns_and_episodes_give_the_same_table_in_any_order_of_rows(
-    tmp_path: Path,
-) -> None:
-    frame = pl.DataFrame(LOG)
-    table = counts(LOG)
-    frame.reverse().write_csv(tmp_path / "log.csv")
-    frame.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(tmp_path / "log.parquet")
+@pytest.mark.parametrize("stationary", [False, True])
+@pytest.mark.parametrize("random_rewards", [False, True])
+def test_mean_rewards_of_a_log_are_those_computed_by_hand(stationary: bool, random_rewards: bool) -> None:
+    table = counts(LOG, stationary=stationary, random_rewards=random_rewards)
+    for cell in {cell_of(row, stationary) for row in ROWS}:
+        assert table.mean_rewards()[cell] == np.mean(rescaled_rewards(cell, stationary))
+
+
+def logged_episodes() -> list[dict[str, Any]]:
+    """The episodes of :data:`LOG`, with the arrays that Gymnasium-style libraries store."""
     episodes = []
-    for part in frame.partition_by("episode"):
-        ends = part["next_state"].to_list()[-1] == 3
-        n = len(part)
-        keys = {
+    for part in pl.DataFrame(LOG).partition_by("episode"):
+        terminates = part["next_state"].to_list()[-1] == 3
+        episode = {
             "observations": [*part["state"], part["next_state"][-1]],
             "actions": part["action"].to_numpy(),
-        }
-        keys |= {
             "rewards": part["reward"].to_list(),
-            "terminations": [False] * (n - 1) + [ends],
+            "terminations": [False] * (len(part) - 1) + [terminates],
         }
-        episodes.append(keys)
-    sources = (tmp_path / "log.csv", str(tmp_path / "log.parquet"), frame)
-    assert all(counts(source).equals(table) for source in sources)
-    assert counts(episodes).equals(table)
-    assert counts(iter([SimpleNamespace(**episode) for episode in episodes])).equals(table)  # as Minari has them
-    assert counts(episodes[0]).merge(counts(episodes[1])).merge(counts(episodes[2])).equals(table)
+        episodes.append(episode)
+    return episodes
+
+
+def test_files_have_the_counts_of_their_rows_in_any_order(tmp_path: Path) -> None:
+    frame = pl.DataFrame(LOG)
+    frame.reverse().write_csv(tmp_path / "log.csv")
+    frame.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(tmp_path / "log.parquet")
+    for source in (tmp_path / "log.csv", str(tmp_path / "log.parquet"), frame):
+        assert counts(source).equals(counts(LOG))
+
+
+def test_episodes_as_mappings_have_the_counts_of_their_rows() -> None:
+    assert counts(logged_episodes()).equals(counts(LOG))
+
+
+def test_episodes_with_attributes_have_the_counts_of_their_rows() -> None:
+    episodes = iter([SimpleNamespace(**episode) for episode in logged_episodes()])  # as in Minari
+    assert counts(episodes).equals(counts(LOG))
+
+
+def test_merged_counts_of_single_episodes_are_those_of_the_log() -> None:
+    first, second, third = logged_episodes()
+    assert counts(first).merge(counts(second)).merge(counts(third)).equals(counts(LOG))
 
 
 EPISODE = {
@@ -131,7 +156,9 @@ def test_a_step_that_terminates_goes_to_the_last_state() -> None:
         ),
     ],
 )
-def test_a_bad_line_is_named_and_ends_it(line: int, column: str, value: str, message: str, tmp_path: Path) -> None:
+def test_a_bad_line_of_a_log_is_named_in_the_error(
+    line: int, column: str, value: str, message: str, tmp_path: Path
+) -> None:
     lines = [",".join(NAMES), *(",".join(map(str, row)) for row in ROWS)]
     cells = lines[line - 1].split(",")
     cells[NAMES.index(column)] = value
@@ -195,19 +222,34 @@ def test_bounds_of_a_plan_are_in_the_units_of_the_log() -> None:
     np.testing.assert_allclose(own.upper, -1 * left + 4 * bare.upper, atol=1e-6)
 
 
-def test_the_command_writes_counts_that_a_run_starts_from_and_a_plan(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def logged_folder(tmp_path: Path) -> Path:
+    """A folder with a log, its counts, a plan, and the summary that the command printed."""
     pl.DataFrame(LOG).write_parquet(tmp_path / "log.parquet")
     words = ("--out", tmp_path / "c.npz", "--plan", tmp_path / "plan.json")
     content = told(*COUNTS, tmp_path / "log.parquet", *words)
-    table = CountTable.load(tmp_path / "c.npz")
-    assert table.equals(counts(LOG))
-    assert (content["visits"], content["plan"]["seen"]) == (6, 4)
-    assert json.loads((tmp_path / "plan.json").read_text())["policy"] == plan_from_counts(table).policy.tolist()
+    (tmp_path / "summary.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_the_command_writes_the_counts_of_a_log(logged_folder: Path) -> None:
+    summary = json.loads((logged_folder / "summary.json").read_text())
+    assert CountTable.load(logged_folder / "c.npz").equals(counts(LOG))
+    assert summary["visits"] == 6
+
+
+def test_the_command_writes_the_plan_from_the_counts(logged_folder: Path) -> None:
+    summary = json.loads((logged_folder / "summary.json").read_text())
+    plan = plan_from_counts(CountTable.load(logged_folder / "c.npz"))
+    assert summary["plan"]["seen"] == 4
+    assert json.loads((logged_folder / "plan.json").read_text())["policy"] == plan.policy.tolist()
+
+
+def test_a_run_that_starts_from_counts_is_less_optimistic(logged_folder: Path) -> None:
     mdp = MDP(np.full((4, 2, 4), 0.25), np.zeros((4, 2)), 1, 3)
-    warm = run(FedKLUCBVI(), mdp, 1, warm_start=tmp_path / "c.npz", progress=False)
-    assert warm.optimistic_value < run(FedKLUCBVI(), mdp, 1, progress=False).optimistic_value
+    warm = run(FedKLUCBVI(), mdp, 1, warm_start=logged_folder / "c.npz", progress=False)
+    cold = run(FedKLUCBVI(), mdp, 1, progress=False)
+    assert warm.optimistic_value < cold.optimistic_value
 
 
 DELTA = 0.05
@@ -299,7 +341,7 @@ def test_it_is_the_best_policy_for_the_least_means_of_scipy(stationary: bool, su
     np.testing.assert_allclose(value(plan.policy.astype(float)), best, rtol=0, atol=2e-6)
 
 
-def test_bounds_enclose_the_value_of_the_plan_and_of_the_best_policy() -> None:
+def test_bounds_of_a_cautious_plan_hold_as_often_as_promised() -> None:
     """Hypothesis: each fails with probability at most 5 %; 200 runs, at most 21 failures, false alarm 1 in 1000."""
     lower = 0
     upper = 0

@@ -156,11 +156,15 @@ def test_a_nameless_environment_cannot_be_played() -> None:
         play(policy)
 
 
-def test_the_command_prints_own_units_and_json(cliff: Run, tmp_path: Path) -> None:
+def test_the_command_play_prints_own_units(cliff: Run, tmp_path: Path) -> None:
     cliff.save(tmp_path / "run")
     text = call("play", tmp_path / "run", "--episodes", 2).stdout
     assert "-13 \u00b1 0 (s.e.); value -13, for this agent -13" in text
     assert "19.87" not in text
+
+
+def test_the_command_play_writes_json(cliff: Run, tmp_path: Path) -> None:
+    cliff.save(tmp_path / "run")
     content = told("play", tmp_path / "run", "--episodes", 2)
     assert content["returns"] == [-13.0, -13.0]
     assert content["value_of_the_run"] == pytest.approx(-13.0, abs=1e-9)
@@ -232,21 +236,25 @@ def table() -> LearntPolicy:
     return LearntPolicy(np.arange(30, dtype=np.int32).reshape(3, 10), 30, {}, 1.0)
 
 
-def test_a_policy_acts_and_says_what_does_not_exist(table: LearntPolicy) -> None:
-    assert [table.act(h, s) for h, s in ((0, 0), (2, 9), (1, np.int64(4)))] == [
-        0,
-        29,
-        14,
-    ]
-    refused = {
-        (3, 0): "step 3 does not exist",
-        (-1, 0): "step -1",
-        (0, 10): "states 0 to 9",
-        (0, 1.0): "1.0",
-    }
-    for (h, s), says in refused.items():
-        with pytest.raises(InputError, match=says):
-            table.act(h, s)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("step", "state", "action"), [(0, 0, 0), (2, 9, 29), (1, np.int64(4), 14)])
+def test_the_action_of_a_policy_is_that_of_its_table(table: LearntPolicy, step: int, state: int, action: int) -> None:
+    assert table.act(step, state) == action
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "message"),
+    [
+        (3, 0, "step 3 does not exist"),
+        (-1, 0, "step -1"),
+        (0, 10, "states 0 to 9"),
+        (0, 1.0, "1.0"),
+    ],
+)
+def test_steps_or_states_that_do_not_exist_are_refused(
+    table: LearntPolicy, step: int, state: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        table.act(step, state)
 
 
 def test_it_is_shown_in_one_short_line(table: LearntPolicy) -> None:
@@ -255,34 +263,49 @@ def test_it_is_shown_in_one_short_line(table: LearntPolicy) -> None:
     assert repr(signed) == "<LearntPolicy for custom: S = 10, A = 30, H = 3, value unknown, signed>"
 
 
-def test_act_answers_once_and_line_by_line(table: LearntPolicy, tmp_path: Path, cliff: Run) -> None:
+@pytest.fixture
+def policy_file(table: LearntPolicy, tmp_path: Path) -> Path:
     path = tmp_path / "policy.json"
     table.save(path)
-    assert call("act", path, "--step", 2, "--state", 3).stdout == "23\n"
-    assert told("act", path, "--step", 2, "--state", 3) == {
-        "step": 2,
-        "state": 3,
-        "action": 23,
-    }
-    asked = call("act", path, input="0 0\n\n 1  2 \n")
-    assert (asked.exit_code, asked.stdout) == (0, "0\n12\n")
-    wrong = call("act", path, "--json", input="0 5\n0 x\n")
-    assert (wrong.exit_code, wrong.stdout) == (
-        2,
-        '{"step": 0, "state": 5, "action": 5}\n',
-    )
-    assert "line 2 of standard input is '0 x'; expected a step and a state" in " ".join(wrong.stderr.split())
-    for words, says in (
+    return path
+
+
+def test_act_prints_the_action_of_a_step_in_a_state(policy_file: Path) -> None:
+    assert call("act", policy_file, "--step", 2, "--state", 3).stdout == "23\n"
+    answer = told("act", policy_file, "--step", 2, "--state", 3)
+    assert answer == {"step": 2, "state": 3, "action": 23}
+
+
+def test_act_answers_standard_input_line_by_line(policy_file: Path) -> None:
+    answered = call("act", policy_file, input="0 0\n\n 1  2 \n")
+    assert answered.exit_code == 0
+    assert answered.stdout == "0\n12\n"
+
+
+def test_act_stops_at_a_line_that_is_not_a_step_with_a_state(policy_file: Path) -> None:
+    answered = call("act", policy_file, "--json", input="0 5\n0 x\n")
+    assert answered.exit_code == 2
+    assert answered.stdout == '{"step": 0, "state": 5, "action": 5}\n'
+    message = " ".join(answered.stderr.split())
+    assert "line 2 of standard input is '0 x'; expected a step and a state" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         (("--step", 0), "pass both --step and --state"),
         (("--step", 0, "--state", 10), "state 10 does not exist"),
-        (
-            ("--step", 0, "--state", 0, "--server-name", "hub"),
-            "pass --certs DIR as well",
-        ),
-    ):
-        assert says in refusal("act", path, *words)
+        (("--step", 0, "--state", 0, "--server-name", "hub"), "pass --certs DIR as well"),
+    ],
+)
+def test_act_refuses_options_that_do_not_fit(policy_file: Path, words: tuple[Any, ...], message: str) -> None:
+    assert message in refusal("act", policy_file, *words)
+
+
+def test_act_takes_the_policy_of_a_saved_run(cliff: Run, tmp_path: Path) -> None:
     cliff.save(tmp_path / "run")
-    assert call("act", tmp_path / "run", "--step", 0, "--state", 36).stdout == f"{cliff.policy[0, 36]}\n"
+    answered = call("act", tmp_path / "run", "--step", 0, "--state", 36)
+    assert answered.stdout == f"{cliff.policy[0, 36]}\n"
 
 
 def drawing(form: str) -> LearntPolicy:
@@ -347,25 +370,20 @@ def test_a_file_with_a_bad_table_of_probabilities_is_refused(table: Any, says: s
         policy_of_bytes(json.dumps(content).encode(), "it")
 
 
-def test_act_draws_by_seed_and_episode(tmp_path: Path) -> None:
+def test_act_draws_each_line_by_its_episode(tmp_path: Path) -> None:
     policy = drawing("probabilities")
     policy.save(tmp_path / "policy.json")
-    asked = call("act", tmp_path / "policy.json", "--seed", 3, input="1 2\n1 2\n1 2 9\n")
+    answered = call("act", tmp_path / "policy.json", "--seed", 3, input="1 2\n1 2\n1 2 9\n")
     expected = [policy.act(1, 2, seed=3, episode=episode) for episode in (0, 1, 9)]
-    assert [int(line) for line in asked.stdout.split()] == expected
-    one = call(
-        "act",
-        tmp_path / "policy.json",
-        "--step",
-        1,
-        "--state",
-        2,
-        "--seed",
-        3,
-        "--episode",
-        9,
-    )
-    assert int(one.stdout) == expected[2]
+    assert [int(line) for line in answered.stdout.split()] == expected
+
+
+def test_act_draws_by_the_episode_of_its_option(tmp_path: Path) -> None:
+    policy = drawing("probabilities")
+    policy.save(tmp_path / "policy.json")
+    where = ("--step", 1, "--state", 2)
+    answered = call("act", tmp_path / "policy.json", *where, "--seed", 3, "--episode", 9)
+    assert int(answered.stdout) == policy.act(1, 2, seed=3, episode=9)
 
 
 def test_a_saved_run_whose_policy_draws_is_read_back(grid: Run, tmp_path: Path) -> None:

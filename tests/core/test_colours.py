@@ -31,8 +31,17 @@ def test_a_few_of_them_are_easily_told_apart() -> None:
     assert min(apart(one, other) for one, other in itertools.combinations(found, 2)) >= 100
 
 
-def test_a_colour_of_ones_own_is_kept_and_never_given_to_another() -> None:
+def test_a_chosen_colour_is_kept() -> None:
     assert distinct_colours(["", "#000000", "#123456"])[1:] == ["#000000", "#123456"]
+
+
+def test_a_chosen_colour_is_not_given_to_another_entry() -> None:
     assert distinct_colours(["", "#000000"])[0] != "#000000"
-    assert distinct_colours([BLUE] * 3) == [*PALETTE[:3]], "the same algorithm again has the next of the palette"
+
+
+def test_an_algorithm_drawn_again_gets_the_next_colour_of_the_palette() -> None:
+    assert distinct_colours([BLUE] * 3) == [*PALETTE[:3]]
+
+
+def test_twenty_entries_have_twenty_colours() -> None:
     assert len({*distinct_colours([BLUE] * 20)}) == 20

@@ -269,7 +269,7 @@ LARGE_BINOMIAL_CASES = [(n, p) for n in SIZES for p in SHARES]
     p=st.just(0.0) | st.just(1.0) | st.floats(0, 1),
     seed=st.integers(0, 2**32),
 )
-def test_binomial_draws_lie_between_zero_and_n_and_are_certain_without_chance(n: int, p: float, seed: int) -> None:
+def test_binomial_draws_lie_within_their_range(n: int, p: float, seed: int) -> None:
     draws = drawn(fill_binomial, stream_for(1, 200, seed), 20, n, p)
     assert draws.min() >= (n if p == 1.0 else 0)
     assert draws.max() <= (n if p > 0.0 else 0)
@@ -375,7 +375,7 @@ LARGE_CASES: list[tuple[int, tuple[Any, ...], Fraction, float]] = [
     every_third(len(LARGE_CASES)),
     ids=["-".join(f"{x:.17g}" for x in case[1]) for case in LARGE_CASES],
 )
-def test_huge_binomial_and_hypergeometric_draws_are_normal_to_the_last_bit(
+def test_draws_from_huge_counts_are_normal_to_the_last_bit(
     case: int,
 ) -> None:
     """Hypothesis: standardised draws are normal; with deviations above 2500 the law differs by less than 1e-4."""
@@ -444,7 +444,7 @@ def test_huge_multinomial_draws_vary_together_as_they_should(n: int) -> None:
     weights=st.lists(st.just(0.0) | st.floats(1e-12, 1.0), min_size=1, max_size=8).filter(any),
     seed=st.integers(0, 2**32),
 )
-def test_multinomial_draws_add_up_and_skip_what_is_impossible(n: int, weights: list[float], seed: int) -> None:
+def test_multinomial_draws_are_possible_splits_of_n(n: int, weights: list[float], seed: int) -> None:
     p = np.array(weights) / sum(weights)
     out = drawn(fill_multinomial, stream_for(5, seed), (10, len(p)), n, conditional_shares(p))
     assert out.min() >= 0
@@ -489,7 +489,7 @@ def test_large_split_counts_vary_together_as_they_should(scale: int) -> None:
 
 
 @given(data=st.data(), seed=st.integers(0, 2**32))
-def test_split_counts_add_up_and_never_exceed_what_there_was(data: st.DataObject, seed: int) -> None:
+def test_split_counts_are_possible_samples(data: st.DataObject, seed: int) -> None:
     sizes = st.integers(0, 20) | st.integers(0, MAX_COUNT // 8)
     counts = np.array(data.draw(st.lists(sizes, min_size=1, max_size=8)), dtype=np.int64)
     total = int(counts.sum())

@@ -39,29 +39,44 @@ def test_a_choice_must_be_known_also_where_the_known_come_from_an_iterator() -> 
     assert str(unknown_name("colour", "zzz", ["red", "blue"])) == "unknown colour 'zzz'. Known: blue, red."
 
 
-@given(value=st.integers(), low=st.integers(-100, 100), length=st.integers(0, 100))
-def test_whole_numbers_pass_within_limits_and_errors_name_the_limit(value: int, low: int, length: int) -> None:
-    limits = {"at_least": low, "at_most": low + length}
-    message = ""
-    if value < low:
-        message = f"n must be at least {low}, got {value}"
-    elif value > low + length:
-        message = f"n must be at most {low + length}, got {value}"
-    if message:
-        with pytest.raises(InputError, match=message):
-            check_integer("n", value, **limits)
-    else:
-        assert check_integer("n", value, **limits) == value
+LOW = st.integers(-100, 100)
+LENGTH = st.integers(0, 100)
 
 
-def test_positive_whole_numbers_begin_with_one_and_may_be_written_as_powers_of_ten() -> None:
+@given(low=LOW, length=LENGTH, data=st.data())
+def test_whole_numbers_within_limits_pass(low: int, length: int, data: st.DataObject) -> None:
+    value = data.draw(st.integers(low, low + length))
+    assert check_integer("n", value, at_least=low, at_most=low + length) == value
+
+
+@given(low=LOW, length=LENGTH, below=st.integers(min_value=1))
+def test_the_error_of_a_small_number_names_the_lower_limit(low: int, length: int, below: int) -> None:
+    with pytest.raises(InputError, match=f"n must be at least {low}, got {low - below}"):
+        check_integer("n", low - below, at_least=low, at_most=low + length)
+
+
+@given(low=LOW, length=LENGTH, above=st.integers(min_value=1))
+def test_the_error_of_a_large_number_names_the_upper_limit(low: int, length: int, above: int) -> None:
+    high = low + length
+    with pytest.raises(InputError, match=f"n must be at most {high}, got {high + above}"):
+        check_integer("n", high + above, at_least=low, at_most=high)
+
+
+def test_zero_is_a_whole_number() -> None:
     assert check_integer("n", 0) == 0
-    assert (
-        check_positive_integer("n", 5, at_most=5),
-        check_positive_integer("episodes", 1e9),
-    ) == (5, 10**9)
+
+
+def test_zero_is_not_a_positive_whole_number() -> None:
     with pytest.raises(InputError, match="n must be at least 1, got 0"):
         check_positive_integer("n", 0)
+
+
+def test_the_largest_allowed_whole_number_passes() -> None:
+    assert check_positive_integer("n", 5, at_most=5) == 5
+
+
+def test_a_power_of_ten_is_a_whole_number() -> None:
+    assert check_positive_integer("episodes", 1e9) == 10**9
 
 
 @pytest.mark.parametrize(
@@ -78,15 +93,18 @@ def test_numbers_of_any_type_become_pythons(check: Callable[[str, Any], Any], ki
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
-def test_what_is_no_number_is_refused_with_its_name_and_value(value: object) -> None:
+def test_values_that_are_not_numbers_are_named_in_the_error(value: object) -> None:
     for check, what in ((check_integer, "a whole number"), (check_number, "a number")):
         with pytest.raises(InputError, match=re.escape(f"delta must be {what}, got {value!r}.")):
             check("delta", value)
 
 
-def test_fractions_are_not_whole_and_numbers_too_large_for_a_float_are_refused() -> None:
+def test_fractions_are_not_whole_numbers() -> None:
     with pytest.raises(InputError, match=r"n must be a whole number, got 7\.5\."):
         check_integer("n", 7.5)
+
+
+def test_numbers_too_large_for_a_float_are_refused() -> None:
     with pytest.raises(InputError, match="delta must be"):
         check_number("delta", 10**400)
 

@@ -84,7 +84,7 @@ def test_memory_said_of_an_environment_is_about_what_it_takes(name: str, monkeyp
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_memory_said_of_server_and_agents_is_what_they_take(name: str) -> None:
+def test_predicted_memory_is_the_size_of_the_arrays(name: str) -> None:
     algorithm = ALGORITHMS[name]()
     agents = 1 if algorithm.single_agent else 5
     setting = Setting(states=40, actions=4, horizon=12, agents=agents, episodes=500, eps_p=0.0, seed=0)

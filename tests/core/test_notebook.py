@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fed_ucbvi import MDP, ByzanUCBVI, gridworld, run
-from runs import without_cautions
+from fed_ucbvi import MDP, Federation, FedUCBVI, gridworld, run
 
 CELLS = {
     "imports": """
@@ -60,7 +59,7 @@ def outputs() -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("name", ["Run", "Federation", "MDP", "Inspection", "Forecast", "Comparison"])
-def test_a_value_is_a_line_of_text_and_a_small_table(outputs: dict[str, list[Any]], name: str) -> None:
+def test_a_notebook_shows_values_briefly(outputs: dict[str, list[Any]], name: str) -> None:
     (shown,) = outputs[name]
     text = shown["data"]["text/plain"]
     table = shown["data"]["text/html"]
@@ -72,20 +71,31 @@ def test_a_value_is_a_line_of_text_and_a_small_table(outputs: dict[str, list[Any
     assert "array(" not in text + table
 
 
-@without_cautions
-def test_what_is_unknown_is_called_so_and_no_repr_is_an_array() -> None:
-    world = gridworld(agents=5).with_liars(0.2, "random")
-    assert "1 of them lie" in repr(world)
-    assert "<td>lying</td><td>1</td>" in world._repr_html_()
-    unknown = dataclasses.replace(world, common=MDP.unknown(8, 4, 10), eps_p=math.nan)
+@pytest.fixture
+def with_a_liar() -> Federation:
+    return gridworld(agents=5).with_liars(0.2, "random")
+
+
+def test_the_repr_of_a_federation_counts_liars(with_a_liar: Federation) -> None:
+    assert "1 of them lie" in repr(with_a_liar)
+    assert "<td>lying</td><td>1</td>" in with_a_liar._repr_html_()
+
+
+def test_the_repr_of_an_unknown_federation_says_unknown(with_a_liar: Federation) -> None:
+    unknown = dataclasses.replace(with_a_liar, common=MDP.unknown(8, 4, 10), eps_p=math.nan)
     assert "eps_p = unknown" in repr(unknown)
-    result = run(ByzanUCBVI(), world, 30)
-    records = {
-        **result.records,
-        "regret": np.full_like(result.records["regret"], math.nan),
-    }
+
+
+def test_the_repr_of_a_run_of_unknown_regret_says_unknown(with_a_liar: Federation) -> None:
+    result = run(FedUCBVI(nu=10), with_a_liar, 30)
+    unknown = np.full_like(result.records["regret"], math.nan)
+    records = {**result.records, "regret": unknown}
     assert "regret unknown" in repr(dataclasses.replace(result, records=records))
-    for value in (unknown, world, world.common, world.common.kernel, result):
+
+
+def test_no_repr_has_an_array(with_a_liar: Federation) -> None:
+    result = run(FedUCBVI(nu=10), with_a_liar, 30)
+    for value in (with_a_liar, with_a_liar.common, with_a_liar.common.kernel, result):
         assert len(repr(value)) < 200
         assert "array" not in repr(value)
 

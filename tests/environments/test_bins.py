@@ -68,23 +68,44 @@ def test_every_number_of_a_space_is_a_dimension() -> None:
         dimensions_of(spaces.Tuple((spaces.Discrete(2), spaces.Text(5))))
 
 
-def test_all_kinds_of_spaces_become_discrete_and_every_state_and_action_has_one_number() -> None:
-    """Counted by hand: 3 * 4 * 8 whole values and 2 * 3 bins; actions likewise with a grid of 3 and 2 values."""
+def everything_in_bins() -> tuple[Playing, gymnasium.Env[Any, Any]]:
+    """An environment with every kind of space, and the same in bins."""
     env = Playing(EVERYTHING, EVERYTHING)
     bins = given_bins(env, {"x.0": 2, "x.1": [-0.5, 0.5]}, {"x.0": 3, "x.1": [-1.0, 0.25]}, horizon=5)
-    finite = make_finite(env, bins)
-    S = 3 * 4 * 8 * 2 * 3
-    A = 3 * 4 * 8 * 3 * 2
-    assert (finite.observation_space, finite.action_space) == (
-        spaces.Discrete(S),
-        spaces.Discrete(A),
-    )
+    return env, make_finite(env, bins)
+
+
+STATES_OF_EVERYTHING = 3 * 4 * 8 * 2 * 3
+"""Counted by hand: 3 * 4 * 8 whole values and 2 * 3 bins."""
+ACTIONS_OF_EVERYTHING = 3 * 4 * 8 * 3 * 2
+"""Likewise with a grid of 3 and 2 values."""
+
+
+def test_all_kinds_of_spaces_become_discrete() -> None:
+    _, finite = everything_in_bins()
+    assert finite.observation_space == spaces.Discrete(STATES_OF_EVERYTHING)
+    assert finite.action_space == spaces.Discrete(ACTIONS_OF_EVERYTHING)
+
+
+def test_states_of_all_kinds_of_spaces_are_numbered_from_zero() -> None:
+    _, finite = everything_in_bins()
     finite.reset(seed=0)
-    states = {finite.step(action)[0] for action in range(A)}
+    states = {finite.step(action)[0] for action in range(ACTIONS_OF_EVERYTHING)}
     assert len(states) > 300
     assert min(states) >= 0
-    assert max(states) < S
-    assert len({tuple(numbers_in(EVERYTHING, action)) for action in env.actions}) == A
+    assert max(states) < STATES_OF_EVERYTHING
+
+
+def test_every_action_of_all_kinds_of_spaces_has_one_number() -> None:
+    env, finite = everything_in_bins()
+    finite.reset(seed=0)
+    for action in range(ACTIONS_OF_EVERYTHING):
+        finite.step(action)
+    distinct = {tuple(numbers_in(EVERYTHING, action)) for action in env.actions}
+    assert len(distinct) == ACTIONS_OF_EVERYTHING
+
+
+def test_a_whole_number_out_of_range_has_no_place() -> None:
     with pytest.raises(InputError, match=r"whole number from -1 to 1"):
         Whole("b.0", -1, 3).place(2.0)
 
@@ -121,20 +142,23 @@ def test_learnt_bins_are_equally_often_visited() -> None:
     assert ((seen - 500) ** 2 / 500).sum() < 29.9 * (1 + 4000 / 10050)  # 7 degrees of freedom
 
 
-def test_the_range_of_rewards_is_observed_and_what_is_outside_is_clipped(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.mark.parametrize(("margin", "expected"), [(0.0, (9.0, 11.0)), (0.25, (8.5, 11.5))])
+def test_the_range_of_rewards_is_the_observed_one_with_a_margin(margin: float, expected: tuple[float, float]) -> None:
+    env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
+    bins = learn_bins(env, episodes=30, actions_per_dimension=3, horizon=40, margin=margin)
+    assert bins.reward_range == pytest.approx(expected, abs=0.02)
+
+
+def test_rewards_outside_the_observed_range_are_clipped(caplog: pytest.LogCaptureFixture) -> None:
     env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
     bins = learn_bins(env, episodes=30, actions_per_dimension=3, horizon=40, margin=0.0)
-    assert bins.reward_range == pytest.approx((9.0, 11.0), abs=0.02)
-    wide = learn_bins(env, episodes=30, actions_per_dimension=3, horizon=40, margin=0.25)
-    assert wide.reward_range == pytest.approx((8.5, 11.5), abs=0.02)
     finite = make_finite(env, bins)
     finite.reset(seed=0)
     with caplog.at_level(logging.WARNING):
-        paid = [finite.step(place)[1] for place in (0, 1, 2) for _ in range(5)]
+        rewards = {finite.step(action)[1] for action in (0, 1, 2) for _ in range(5)}
     low, high = bins.reward_range or (0.0, 0.0)
-    assert (set(paid), finite.clipped) == ({low, 10.0, high}, 10)
+    assert rewards == {low, 10.0, high}
+    assert finite.clipped == 10
     assert len(caplog.records) == 2  # the first and the tenth
 
 
@@ -185,15 +209,26 @@ def test_few_values_get_a_bin_each() -> None:
     assert quantile_edges("x", np.ones(9), 5) == ()
 
 
-def test_bins_survive_a_file_and_say_who_they_are(tmp_path: Path) -> None:
-    power = (Levels("power", (0.0, 0.1 + 0.2)),)
-    bins = Bins((Edges("inside", (18.0, 21.1)), Whole("hour", 0, 24)), power, 24, (-1.0, 0.5))
+def room_bins(last_edge: float) -> Bins:
+    return Bins(
+        observations=(Edges("inside", (18.0, last_edge)), Whole("hour", 0, 24)),
+        actions=(Levels("power", (0.0, 0.1 + 0.2)),),
+        horizon=24,
+        reward_range=(-1.0, 0.5),
+    )
+
+
+def test_bins_load_back_equal(tmp_path: Path) -> None:
+    bins = room_bins(21.1)
     bins.save(tmp_path / "bins.json")
     again = Bins.load(tmp_path / "bins.json")
-    assert (again, again.digest) == (bins, bins.digest)
-    other = Bins((Edges("inside", (18.0, 21.2)), Whole("hour", 0, 24)), power, 24, (-1.0, 0.5))
-    assert other.digest != bins.digest
+    assert again == bins
+    assert again.digest == bins.digest
     assert [path.name for path in tmp_path.iterdir()] == ["bins.json"]
+
+
+def test_bins_with_another_edge_have_another_digest() -> None:
+    assert room_bins(21.2).digest != room_bins(21.1).digest
 
 
 @pytest.mark.parametrize(
@@ -268,21 +303,26 @@ def test_an_observation_that_is_no_number_is_an_error() -> None:
         Bins((Edges("x", (1.0,)),), (Whole("u", 0, 2),), 3).state([math.nan])
 
 
-def test_a_registered_environment_is_learnt_in_bins_and_its_time_limit_is_the_horizon() -> None:
+@pytest.fixture(scope="module")
+def cart_pole_bins() -> Bins:
+    env = gymnasium.make("CartPole-v1", max_episode_steps=30)
+    return learn_bins(env, bins_per_dimension={"0": 1, "1": 2, "2": 4, "3": 3}, reward_range=(0, 1))
+
+
+def test_the_time_limit_of_a_registered_environment_is_the_horizon_of_its_bins(cart_pole_bins: Bins) -> None:
+    assert cart_pole_bins.horizon == 30
+    assert cart_pole_bins.states == 24
+    assert cart_pole_bins.number_of_actions == 2
+
+
+def test_a_live_run_in_bins_has_one_more_state_for_episodes_that_end_early(cart_pole_bins: Bins) -> None:
     """CartPole pays 1 a step until it falls: an episode that ends early goes to the absorbing state."""
     from fed_ucbvi import LiveFederation, run
 
-    env = gymnasium.make("CartPole-v1", max_episode_steps=30)
-    bins = learn_bins(env, bins_per_dimension={"0": 1, "1": 2, "2": 4, "3": 3}, reward_range=(0, 1))
-    assert (bins.horizon, bins.states, bins.number_of_actions) == (30, 24, 2)
     fleet = LiveFederation(
-        lambda agent: make_finite(gymnasium.make("CartPole-v1", max_episode_steps=30), bins),
+        lambda agent: make_finite(gymnasium.make("CartPole-v1", max_episode_steps=30), cart_pole_bins),
         agents=3,
         reward_range=(0, 1),
     )
-    result = run(FedKLUCBVI(), fleet, 60, progress=False)
-    assert (result.about.states, result.about.actions, result.about.horizon) == (
-        25,
-        2,
-        30,
-    )
+    about = run(FedKLUCBVI(), fleet, 60, progress=False).about
+    assert (about.states, about.actions, about.horizon) == (25, 2, 30)

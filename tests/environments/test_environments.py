@@ -89,7 +89,7 @@ def test_the_reference_agents_fulfil_assumption_1_with_the_eps_p_they_were_made_
     seed=st.integers(0, 2**32 - 1),
     success=st.floats(0.0, 1.0),
 )
-def test_moves_keep_to_the_square_and_its_neighbours(rows: int, columns: int, seed: int, success: float) -> None:
+def test_moves_reach_only_free_neighbours(rows: int, columns: int, seed: int, success: float) -> None:
     rng = np.random.default_rng(seed)
     cells = [(r, c) for r in range(rows) for c in range(columns)]
     walls = [cell for cell in cells[1:-1] if rng.random() < 0.3]
@@ -142,7 +142,7 @@ def test_moves_keep_to_the_square_and_its_neighbours(rows: int, columns: int, se
         ({"start": (2, 0)}, 8, [7], 5),
     ],
 )
-def test_grids_of_any_size_walls_and_goals(options: dict[str, Any], states: int, pays: list[int], start: int) -> None:
+def test_options_of_a_grid(options: dict[str, Any], states: int, pays: list[int], start: int) -> None:
     world = gridworld(agents=2, eps_p=0.3, **options)
     assert world.states == states
     np.testing.assert_array_equal(world.initial, np.eye(states)[[start, start]])
@@ -158,7 +158,7 @@ def test_a_large_grid_is_stored_by_support() -> None:
 
 # Synthetic -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("S", "A", "H"), [(1, 1, 1), (2, 7, 3), (6, 1, 2), (3, 2, 1), (5, 5, 5)])
-def test_a_synthetic_problem_has_a_uniform_start_and_five_of_everything_in_the_paper(S: int, A: int, H: int) -> None:
+def test_sizes_of_a_synthetic_problem(S: int, A: int, H: int) -> None:
     sizes = {} if S == 5 else {"states": S, "actions": A, "horizon": H}
     for eps_r, rows in ((0.2, 2), (0.0, 1)):
         problem = synthetic(agents=2, eps_p=0.3, eps_r=eps_r, **sizes)  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def test_rows_of_synthetic_kernels_are_uniform_on_the_simplex() -> None:
             assert min(one.pvalue, two.pvalue) > FALSE_ALARM / 20
 
 
-def test_synthetic_rewards_are_uniform_and_so_are_their_differences_between_agents() -> None:
+def test_synthetic_rewards_are_mixtures_of_uniform_ones() -> None:
     """Hypothesis: r and every u^i of ``(1 - eps_r) r + eps_r u^i`` are independent U(0,1).
 
     Three Kolmogorov-Smirnov tests at false-alarm rate 1e-3 in all: r, u^0, and u^0 + u^1 (triangular on [0,2]).
@@ -230,11 +230,20 @@ DRAWN = sorted(set(MIXTURES) - {"two_state_chain"})
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_seed_decides_what_is_drawn_and_agents_differ_from_each_other_and_the_common_kernel(
-    name: str,
-) -> None:
-    first, again, other = (make_environment(name, agents=4, eps_p=0.5, seed=seed) for seed in (0, 0.0, 2))
+def test_equal_seeds_draw_equal_environments(name: str) -> None:
+    first, again = (make_environment(name, agents=4, eps_p=0.5, seed=seed) for seed in (0, 0.0))
     np.testing.assert_array_equal(first.probabilities, again.probabilities)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_other_seeds_draw_other_environments(name: str) -> None:
+    first, other = (make_environment(name, agents=4, eps_p=0.5, seed=seed) for seed in (0, 2))
     assert np.abs(first.probabilities - other.probabilities).max() > 1e-3
-    for one, another in itertools.combinations([first.common.kernel.dense(), *dense_agents(first)], 2):
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_no_two_kernels_of_a_federation_are_equal(name: str) -> None:
+    federation = make_environment(name, agents=4, eps_p=0.5, seed=0)
+    kernels = [federation.common.kernel.dense(), *dense_agents(federation)]
+    for one, another in itertools.combinations(kernels, 2):
         assert np.abs(one - another).max() > 0.01

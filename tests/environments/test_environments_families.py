@@ -38,7 +38,7 @@ def log_odds(p: FloatArray) -> FloatArray:
 
 # spread ----------------------------------------------------------------------------------------------------------
 @every_one
-def test_without_spread_and_eps_p_all_agents_are_the_common_mdp(name: str) -> None:
+def test_agents_are_alike_by_default(name: str) -> None:
     federation = small(name, agents=3)
     assert federation.eps_p == federation.eps_r == 0.0
     assert federation.rewards.shape[0] == 1
@@ -46,36 +46,62 @@ def test_without_spread_and_eps_p_all_agents_are_the_common_mdp(name: str) -> No
         np.testing.assert_array_equal(kernel, federation.common.kernel.dense())
 
 
+SPREADS = pytest.mark.parametrize("spread", [0.05, 0.5, 3.0, 10.0])
+
+
 @every_one
-@pytest.mark.parametrize("spread", [0.05, 0.5, 3.0, 10.0])
-def test_a_spread_keeps_supports_and_bounds_eps_p(name: str, spread: float) -> None:
-    federation = small(name, agents=4, spread=spread, seed=2)
+@SPREADS
+def test_a_spread_does_not_change_supports(name: str, spread: float) -> None:
     published = small(name, agents=1, seed=2).common.kernel.dense()
-    kernels = dense_agents(federation)
-    for kernel in kernels:
+    for kernel in dense_agents(small(name, agents=4, spread=spread, seed=2)):
         np.testing.assert_array_equal(kernel > 0, published > 0)
         np.testing.assert_allclose(kernel.sum(axis=-1), 1.0, rtol=0, atol=1e-12)
+
+
+@every_one
+@SPREADS
+def test_a_spread_bounds_the_factor_by_which_probabilities_change(name: str, spread: float) -> None:
+    published = small(name, agents=1, seed=2).common.kernel.dense()
+    for kernel in dense_agents(small(name, agents=4, spread=spread, seed=2)):
         ratio = kernel[published > 0] / published[published > 0]
         assert math.exp(-2 * spread) <= ratio.min() * (1 + 1e-9)
         assert ratio.max() <= math.exp(2 * spread) * (1 + 1e-9)
-    smallest = 1.0 - min(kernels.min(axis=0).sum(axis=-1).ravel())
-    assert federation.eps_p == pytest.approx(smallest, abs=1e-12)
-    assert 0 < federation.eps_p <= 1 - math.exp(-2 * spread) + 1e-12
-    # Assumption 1: what is left of an agent's kernel after its share of the common one is no negative measure
-    common = federation.common.kernel.dense()
-    assert (kernels - (1 - federation.eps_p) * common).min() > -1e-12
 
 
 @every_one
-def test_the_displacement_of_an_agent_depends_on_the_seed_and_its_number_alone(
-    name: str,
-) -> None:
+@SPREADS
+def test_a_spread_bounds_eps_p(name: str, spread: float) -> None:
+    federation = small(name, agents=4, spread=spread, seed=2)
+    overlap = dense_agents(federation).min(axis=0).sum(axis=-1)
+    assert federation.eps_p == pytest.approx(1.0 - overlap.min(), abs=1e-12)
+    assert 0 < federation.eps_p <= 1 - math.exp(-2 * spread) + 1e-12
+
+
+@every_one
+@SPREADS
+def test_agents_with_a_spread_satisfy_assumption_1(name: str, spread: float) -> None:
+    federation = small(name, agents=4, spread=spread, seed=2)
+    share_of_common = (1 - federation.eps_p) * federation.common.kernel.dense()
+    assert (dense_agents(federation) - share_of_common).min() > -1e-12
+
+
+@every_one
+def test_the_displacement_of_an_agent_does_not_depend_on_the_number_of_agents(name: str) -> None:
     few, many = (small(name, agents=M, spread=0.5, seed=8) for M in (2, 6))
     np.testing.assert_array_equal(dense_agents(many)[:2], dense_agents(few))
-    other = small(name, agents=2, spread=0.5, seed=9)
-    assert np.abs(dense_agents(other) - dense_agents(few)).max() > 1e-4
-    gaps = [np.abs(a - b).max() for a, b in itertools.combinations(dense_agents(many), 2)]
-    assert min(gaps) > 1e-6
+
+
+@every_one
+def test_the_displacement_of_an_agent_depends_on_the_seed(name: str) -> None:
+    one, other = (small(name, agents=2, spread=0.5, seed=seed) for seed in (8, 9))
+    assert np.abs(dense_agents(other) - dense_agents(one)).max() > 1e-4
+
+
+@every_one
+def test_agents_with_a_spread_all_differ(name: str) -> None:
+    kernels = dense_agents(small(name, agents=6, spread=0.5, seed=8))
+    for one, other in itertools.combinations(kernels, 2):
+        assert np.abs(one - other).max() > 1e-6
 
 
 @pytest.mark.parametrize("name", sorted(set(KNOWN) - {"hard_instance"}))
@@ -152,35 +178,44 @@ def test_a_stronger_current_is_worse_for_the_swimmer() -> None:
 
 
 # Individual kernels ----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", sorted(set(KNOWN) - {"n_room", "two_state_chain", "windy_cliff"}))
-def test_an_individual_kernel_moves_wherever_some_action_leads_and_in_a_garnet_where_its_own_does(
-    name: str,
-) -> None:
+@pytest.mark.parametrize("name", sorted(set(KNOWN) - {"garnet", "n_room", "two_state_chain", "windy_cliff"}))
+def test_an_individual_kernel_moves_wherever_some_action_leads(name: str) -> None:
     federation = small(name, agents=3, eps_p=0.5, seed=6)
     common = federation.common.kernel.dense()
-    if name != "garnet":
-        some = (common > 0).any(axis=2, keepdims=True)
-    else:
-        some = common > 0
+    by_some_action = (common > 0).any(axis=2, keepdims=True)
     for individual in individual_kernels(federation):
-        np.testing.assert_array_equal(individual > 1e-9, np.broadcast_to(some, common.shape))
+        np.testing.assert_array_equal(individual > 1e-9, np.broadcast_to(by_some_action, common.shape))
 
 
-def test_an_individual_kernel_of_n_room_moves_to_the_free_neighbours_and_ends_at_the_goal() -> None:
+def test_an_individual_kernel_of_a_garnet_has_the_next_states_of_the_common_one() -> None:
+    federation = small("garnet", agents=3, eps_p=0.5, seed=6)
+    possible = federation.common.kernel.dense() > 0
+    for individual in individual_kernels(federation):
+        np.testing.assert_array_equal(individual > 1e-9, possible)
+
+
+def test_an_individual_kernel_of_n_room_moves_to_the_free_neighbours() -> None:
     federation = small("n_room", agents=3, eps_p=0.5, seed=6)
     layout: Any = federation.layout
     cells = layout["cells"]
     goal = cells.index([1, 7])
-    end = len(cells)
-    for kernel, individual in zip(
-        dense_agents(federation)[:, 0],
-        individual_kernels(federation)[:, 0],
-        strict=True,
-    ):
+    for individual in individual_kernels(federation)[:, 0]:
         for s, (r, c) in enumerate(cells):
             near = {t for t, (x, y) in enumerate(cells) if abs(x - r) + abs(y - c) == 1}
             for row in individual[s]:
-                assert set(np.flatnonzero(row > 1e-9).tolist()) == ({end} if s == goal else near)
+                if s != goal:
+                    assert set(np.flatnonzero(row > 1e-9).tolist()) == near
+
+
+def test_the_goal_of_n_room_ends_the_episode_under_every_kernel() -> None:
+    federation = small("n_room", agents=3, eps_p=0.5, seed=6)
+    layout: Any = federation.layout
+    goal = layout["cells"].index([1, 7])
+    end = len(layout["cells"])
+    for individual in individual_kernels(federation)[:, 0]:
+        for row in individual[goal]:
+            assert np.flatnonzero(row > 1e-9).tolist() == [end]
+    for kernel in dense_agents(federation)[:, 0]:
         assert (kernel[end, :, end] == 1).all()
 
 

@@ -270,7 +270,7 @@ def test_n_room_has_as_many_squares_as_rlberry_gives(rooms: int, size: int, stat
 
 
 @pytest.mark.parametrize(("rooms", "size"), [(3, 3), (7, 5), (8, 3)])
-def test_a_sure_walk_to_the_last_room_pays_once_and_after_it_nothing(rooms: int, size: int) -> None:
+def test_a_sure_walk_to_the_last_room_pays_once(rooms: int, size: int) -> None:
     walk = (rooms - 1 - rooms // 2) * (size + 1)
     for H in (
         walk + 1,
@@ -386,14 +386,16 @@ def test_a_garnet_leads_to_as_many_different_states_as_it_branches_drawn_evenly(
     assert stats.chi2(S - 1).sf(statistic) > FALSE_ALARM
 
 
-def test_rows_and_rewards_of_a_garnet_are_uniform() -> None:
-    """Hypothesis: rows are uniform on the simplex, so every entry is Beta(1, b-1); rewards are uniform on [0,1].
-
-    Two Kolmogorov-Smirnov tests at false-alarm rate 1e-3 in all, one on the first entry of every row.
-    """
+def test_rows_of_a_garnet_are_uniform_on_the_simplex() -> None:
+    """Hypothesis: every entry is Beta(1, b-1). Kolmogorov-Smirnov on the first of every row, false alarm 5e-4."""
     problem = garnet(agents=1, seed=2, states=20, actions=60, branching=3)
     rows = problem.common.kernel.probabilities[0].reshape(-1, 3)
     assert stats.kstest(rows[:, 0], stats.beta(1, 2).cdf).pvalue > FALSE_ALARM / 2
+
+
+def test_rewards_of_a_garnet_are_uniform() -> None:
+    """Hypothesis: rewards are uniform on [0,1]. Kolmogorov-Smirnov, false alarm 5e-4."""
+    problem = garnet(agents=1, seed=2, states=20, actions=60, branching=3)
     assert stats.kstest(problem.rewards.ravel(), stats.uniform.cdf).pvalue > FALSE_ALARM / 2
 
 
@@ -482,16 +484,21 @@ def test_individual_cliffs_have_a_wind_of_their_own_drawn_evenly() -> None:
 
 
 # RandomMDPs ------------------------------------------------------------------------------------------------------
-def test_rows_and_rewards_of_random_mdps_are_normalised_uniform_weights_and_uniform() -> None:
-    """Hypothesis: weights of two states are independent U(0,1); so are rewards.
-
-    Kolmogorov-Smirnov tests of the common rows, an agent's own and the rewards, at false-alarm rate 1e-3 each.
-    """
-    kappa = 0.3
-    problem = random_mdps(agents=1, eps_p=kappa, seed=4, states=2, actions=300)
+def test_rows_of_random_mdps_are_normalised_uniform_weights() -> None:
+    """Hypothesis: weights of two states are independent U(0,1). Kolmogorov-Smirnov, false alarm 1e-3 per kernel."""
+    problem = random_mdps(agents=1, eps_p=0.3, seed=4, states=2, actions=300)
     for rows in (problem.common.kernel.dense()[0], individual_kernels(problem)[0, 0]):
         assert stats.kstest(rows[..., 0].ravel(), law_of_a_share).pvalue > FALSE_ALARM
+
+
+def test_rewards_of_random_mdps_are_uniform() -> None:
+    """Hypothesis: rewards are independent U(0,1). Kolmogorov-Smirnov, false alarm 1e-3."""
+    problem = random_mdps(agents=1, eps_p=0.3, seed=4, states=2, actions=300)
     assert stats.kstest(problem.common.rewards.ravel(), stats.uniform.cdf).pvalue > FALSE_ALARM
+
+
+def test_episodes_of_random_mdps_begin_in_a_uniform_state() -> None:
+    problem = random_mdps(agents=1, eps_p=0.3, seed=4, states=2, actions=300)
     np.testing.assert_array_equal(problem.common.initial, [0.5, 0.5])
 
 
@@ -531,7 +538,7 @@ def rows_of(table: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_documented_sizes_and_optima_are_what_the_command_prints(
+def test_the_table_of_environments_in_the_documents_is_printed_by_its_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exec(

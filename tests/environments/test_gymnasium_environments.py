@@ -51,7 +51,7 @@ def test_the_environment_has_the_agents_own_tables(id: str, agent: int | None) -
         assert env.P == env.table(0) == env.table(mdp.horizon - 1)
 
 
-def test_steps_follow_the_kernel_and_pay_the_reward() -> None:
+def test_steps_of_a_tabular_environment_follow_its_mdp() -> None:
     """Hypothesis: next states of (h,s,a) come from the kernel; chi-square, false alarm 1 in 1000 (fixed seed)."""
     env: Any = gymnasium.make("fed_ucbvi/synthetic-v0", agents=1, states=4, actions=2, horizon=3).unwrapped
     rng = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_episode() -> None:
     assert len({str(episode(seed)) for seed in range(5)}) > 1
 
 
-def test_the_text_marks_the_agents_square_and_no_other() -> None:
+def test_the_text_marks_only_the_agents_square() -> None:
     layout: Any = make_environment("gridworld").layout
     assert draw_text(layout, 3) == " S  .  .\n[.] #  .\n .  .  G"
     for state, (row, column) in enumerate(layout["cells"]):
@@ -99,7 +99,7 @@ def test_the_text_marks_the_agents_square_and_no_other() -> None:
         assert lines[row][3 * column] == "["
 
 
-def test_the_picture_has_the_agents_disc_in_its_square_and_nowhere_else() -> None:
+def test_the_picture_has_the_agents_disc_only_in_its_square() -> None:
     drawn: list[tuple[Any, int]] = [
         (make_environment("gridworld").layout, 8),
         (layout_of(None, 47), 47),

@@ -65,29 +65,31 @@ def best_return(P: Rows, initial: Any, horizon: int) -> float:
 
 
 @every_case
-def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table_and_back_in_gymnasium_too(
-    case: str,
-) -> None:
+def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table(case: str) -> None:
     id, kwargs, horizon = CASES[case]
     P, initial = table_of(id, kwargs)
-    federation = from_gymnasium(id, agents=2, horizon=horizon, kwargs=kwargs)
-    ours = TabularEnv("from_gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
     S = len(P)
     A = len(P[0])
-    assert (federation.states, federation.actions, federation.horizon) == (
-        S + 1,
-        A,
-        horizon,
-    )
+    federation = from_gymnasium(id, agents=2, horizon=horizon, kwargs=kwargs)
+    assert (federation.states, federation.actions, federation.horizon) == (S + 1, A, horizon)
     for mdp in (federation.agent(0), federation.agent(1), federation.common):
         assert np.array_equal(mdp.initial, [*initial, 0.0])
         assert mdp.kernel.dense()[0, S, :, S].tolist() == [1.0] * A
         for s, a in np.ndindex(S, A):
             assert row_of(mdp.kernel, 0, s, a) == merged(P, s, a, S)
-            assert {y: p for p, y, _, _ in ours.P[s][a]} == merged(P, s, a, S)
 
 
-def test_our_environment_goes_through_gymnasium_and_comes_back_the_same() -> None:
+@every_case
+def test_a_tabular_environment_has_exactly_the_probabilities_of_gymnasiums_table(case: str) -> None:
+    id, kwargs, horizon = CASES[case]
+    P, _ = table_of(id, kwargs)
+    ours = TabularEnv("from_gymnasium", agent=1, id=id, agents=2, horizon=horizon, kwargs=kwargs)
+    for s, a in np.ndindex(len(P), len(P[0])):
+        probabilities = {next_state: p for p, next_state, _, _ in ours.P[s][a]}
+        assert probabilities == merged(P, s, a, len(P))
+
+
+def test_an_environment_is_equal_after_a_round_trip_through_gymnasium() -> None:
     world = gridworld(agents=3, eps_p=0.3, seed=5)
     options = {"agent": 2, "agents": 3, "eps_p": 0.3, "seed": 5}
     back = from_gymnasium("fed_ucbvi/gridworld-v0", agents=1, horizon=10, kwargs=options)
@@ -130,20 +132,33 @@ def test_each_agent_has_its_own_keyword_arguments() -> None:
     assert lakes.eps_p == pytest.approx(0.3)
 
 
-def test_varied_arguments_lie_in_their_range_and_depend_on_seed_and_agent_alone() -> None:
-    few, many = (from_gymnasium(agents=M, horizon=5, vary={"success_rate": [0.6, 0.9]}, seed=4) for M in (2, 6))
-    other = from_gymnasium(agents=2, horizon=5, vary={"success_rate": [0.6, 0.9]}, seed=5)
-    goal = many.probabilities[:, 0, 14, 2].max(axis=-1)
-    assert len(set(goal)) == 6
-    assert (goal >= 0.6).all()
-    assert (goal <= 0.9).all()
+def varied(agents: int, seed: int = 4) -> Federation:
+    return from_gymnasium(agents=agents, horizon=5, vary={"success_rate": [0.6, 0.9]}, seed=seed)
+
+
+def test_varied_arguments_lie_in_their_range() -> None:
+    success_rates = varied(6).probabilities[:, 0, 14, 2].max(axis=-1)
+    assert len(set(success_rates)) == 6
+    assert (success_rates >= 0.6).all()
+    assert (success_rates <= 0.9).all()
+
+
+def test_varied_arguments_of_an_agent_do_not_depend_on_the_number_of_agents() -> None:
+    few = varied(2)
+    many = varied(6)
     for i in range(2):
         assert np.array_equal(few.agent(i).kernel.dense(), many.agent(i).kernel.dense())
-    assert not np.array_equal(few.probabilities, other.probabilities)
-    assert 0 < few.eps_p < many.eps_p < 0.3
 
 
-def test_a_wider_reward_range_changes_units_and_not_values() -> None:
+def test_varied_arguments_depend_on_the_seed() -> None:
+    assert not np.array_equal(varied(2, seed=4).probabilities, varied(2, seed=5).probabilities)
+
+
+def test_varied_arguments_make_agents_heterogeneous() -> None:
+    assert 0 < varied(2).eps_p < varied(6).eps_p < 0.3
+
+
+def test_a_wider_reward_range_only_changes_units() -> None:
     plain = from_gymnasium(agents=1, horizon=20)
     wide = from_gymnasium(agents=1, horizon=20, reward_range=(-1, 3))
     values = [Units.of(f.description).original_return(float(optimum(f)), 20) for f in (plain, wide)]

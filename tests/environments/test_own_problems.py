@@ -44,7 +44,6 @@ from fed_ucbvi.specifications.problem import ProblemSpec, describe_environment
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
-from runs import without_cautions
 from sweeps import made_sweep
 
 pytestmark = pytest.mark.slow
@@ -145,8 +144,7 @@ def grid(**changes: Any) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------------- federations as files
-@without_cautions
-def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells_it_apart(
+def test_a_saved_federation_loads_back_equal(
     tmp_path: Path,
 ) -> None:
     lake = from_gymnasium("FrozenLake-v1", agents=2, horizon=5, vary={"success_rate": [0.6, 0.9]})
@@ -195,7 +193,7 @@ def test_a_federation_is_saved_and_loaded_by_public_methods_and_its_digest_tells
         ({"initial": np.array([{"a": 1}], dtype=object)}, "is damaged"),
     ],
 )
-def test_a_file_that_is_no_federation_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_damaged_federation_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     """One or more of its arrays are replaced; None leaves one out."""
     path = tmp_path / "f.npz"
     synthetic(agents=2, states=3, actions=2, horizon=3).save(path)
@@ -206,19 +204,21 @@ def test_a_file_that_is_no_federation_is_refused(changes: dict[str, Any], messag
         Federation.load(path)
 
 
-def test_saving_refuses_other_names_and_values_and_leaves_nothing_behind(
-    tmp_path: Path,
-) -> None:
-    federation = synthetic(agents=2)
+def test_a_federation_is_saved_in_npz_files_only(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"does not end in .npz"):
-        federation.save(tmp_path / "f.pickle")
-    with pytest.raises(InputError, match="cannot be saved"):
-        replace(federation, description={"name": object()}).save(tmp_path / "f.npz")
-    with pytest.raises(InputError, match="is not a file"):
-        Federation.load(tmp_path / "f.npz")
+        synthetic(agents=2).save(tmp_path / "f.pickle")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "f.npz").write_text("no tables at all", encoding="utf-8")
-    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
+
+
+def test_a_description_that_json_cannot_hold_is_not_saved(tmp_path: Path) -> None:
+    federation = replace(synthetic(agents=2), description={"name": object()})
+    with pytest.raises(InputError, match="cannot be saved"):
+        federation.save(tmp_path / "f.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_federation_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a file"):
         Federation.load(tmp_path / "f.npz")
 
 
@@ -312,40 +312,39 @@ def test_an_algorithm_is_a_name_a_class_or_a_value(here: Path) -> None:
         make_algorithm("shops_of_ours:BOLDER", {"corage": 3})
 
 
-def test_two_packages_with_one_name_and_one_that_cannot_be_loaded_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = (
-        ("shops", "one:shops"),
-        ("shops", "two:shops"),
-        ("gone", "no_such_package:thing"),
-    )
-    entries = [EntryPoint(*one, "g") for one in made]
+@pytest.fixture
+def bad_entry_points(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two packages that register one name, and a package that cannot be loaded."""
+    entries = [
+        EntryPoint("shops", "one:shops", "g"),
+        EntryPoint("shops", "two:shops", "g"),
+        EntryPoint("gone", "no_such_package:thing", "g"),
+    ]
     monkeypatch.setattr("fed_ucbvi.core.plugins.entry_points", lambda group: entries)
     registered.cache_clear()
-    try:
-        with pytest.raises(InputError, match="registered by two packages"):
-            Registry({}, "g")["shops"]
-        with pytest.raises(InputError, match="cannot be loaded: ModuleNotFoundError"):
-            Registry({}, "g")["gone"]
-        for command, known in (
-            ("environments", "gridworld"),
-            ("algorithms", "fed-ucbvi"),
-        ):
-            listed = call(command, "--json")
-            assert known in json.loads(listed.stdout)
-            assert (
-                len(
-                    re.findall(
-                        "^warning: '(shops|gone)' is registered",
-                        listed.stderr,
-                        flags=re.MULTILINE,
-                    )
-                )
-                == 2
-            )
-    finally:
-        registered.cache_clear()
+    yield
+    registered.cache_clear()
+
+
+@pytest.mark.usefixtures("bad_entry_points")
+def test_a_name_that_two_packages_register_is_refused() -> None:
+    with pytest.raises(InputError, match="registered by two packages"):
+        Registry({}, "g")["shops"]
+
+
+@pytest.mark.usefixtures("bad_entry_points")
+def test_a_registered_package_that_cannot_be_loaded_is_refused() -> None:
+    with pytest.raises(InputError, match="cannot be loaded: ModuleNotFoundError"):
+        Registry({}, "g")["gone"]
+
+
+@pytest.mark.usefixtures("bad_entry_points")
+@pytest.mark.parametrize(("command", "known"), [("environments", "gridworld"), ("algorithms", "fed-ucbvi")])
+def test_lists_warn_of_packages_that_cannot_be_used(command: str, known: str) -> None:
+    listed = call(command, "--json")
+    warnings = re.findall("^warning: '(shops|gone)' is registered", listed.stderr, flags=re.MULTILINE)
+    assert known in json.loads(listed.stdout)
+    assert len(warnings) == 2
 
 
 @pytest.mark.parametrize(
@@ -366,7 +365,7 @@ def test_given_number_of_agents_replaces_the_default_of_an_own_function(
 
 
 # ------------------------------------------------------------------------------------------------------ the commands
-def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None:
+def test_commands_take_plugins_by_module_name(here: Path) -> None:
     make_environment("shops_of_ours:FIXED").save("shops.npz")
     for env in ("shops.npz", "shops_of_ours:three", "shops_of_ours:FIXED"):
         words = (
@@ -411,7 +410,7 @@ def test_every_command_takes_own_environments_and_algorithms(here: Path) -> None
 
 
 @pytest.mark.full
-def test_a_federation_over_the_network_takes_own_environments_and_algorithms(
+def test_a_federation_over_the_network_takes_plugins_by_module_name(
     here: Path,
 ) -> None:
     pytest.importorskip("grpc")
@@ -466,7 +465,7 @@ def test_code_is_not_run_because_a_file_names_it(here: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------- in a new process
 @pytest.mark.full
-def test_a_run_and_a_checkpoint_name_what_they_were_made_with_and_work_in_a_new_process(
+def test_saved_results_of_plugins_work_in_a_new_process(
     here: Path,
 ) -> None:
     own = (
@@ -543,7 +542,7 @@ def test_a_sweep_over_ones_own_is_read_where_the_code_is_not(here: Path) -> None
 
 
 @pytest.mark.full
-def test_a_package_registers_an_environment_and_an_algorithm_by_entry_points(
+def test_a_package_registers_plugins_by_entry_points(
     tmp_path: Path,
 ) -> None:
     """The example package is installed as pip does it, then runs, sweeps and reports in new processes."""
@@ -603,7 +602,7 @@ def test_an_algorithm_of_ones_own_has_the_looks_it_gives_itself_or_plain_ones(
 
 
 @pytest.mark.full
-def test_own_labels_and_colours_are_used_by_show_latex_and_report_where_the_code_is_missing(
+def test_looks_of_plugins_are_used_where_their_code_is_missing(
     here: Path,
 ) -> None:
     algorithms = [
@@ -736,7 +735,7 @@ def test_a_class_that_only_borrows_a_registered_name_is_recorded_by_its_own(
 
 # ------------------------------------------------------------------------------------------------ control characters
 @pytest.mark.parametrize("character", ["\x00", "\x1b", "\n", "\x9b", "\u202e", "\ud800", "\u2028"])
-def test_control_characters_in_a_sweep_are_refused_and_reach_no_terminal(character: str, tmp_path: Path) -> None:
+def test_control_characters_in_a_sweep_never_reach_a_terminal(character: str, tmp_path: Path) -> None:
     bad = f"a{character}[31mb"
     for key, content in (
         ("name", {"name": bad, "grids": [grid()]}),
@@ -766,3 +765,9 @@ def test_plain_text_in_any_language_is_a_label() -> None:
     label = "β ≤ ½, 商店 👩‍🔬"
     algorithm = {"name": "fed-ucbvi", "label": label}
     assert Sweep(name="x", grids=[grid(algorithms=[algorithm])]).jobs()[0].algorithm.label == label
+
+
+def test_a_file_that_is_no_federation_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f.npz").write_text("no tables at all", encoding="utf-8")
+    with pytest.raises(InputError, match="is not a federation that fed-ucbvi saved"):
+        Federation.load(tmp_path / "f.npz")

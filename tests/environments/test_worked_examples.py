@@ -84,15 +84,21 @@ def _without_news_of_clipping() -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN")
-def test_houses_are_proper_environments_and_keep_the_balance_of_heat() -> None:
+def test_houses_are_proper_gymnasium_environments() -> None:
+    check_env(houses.make(2), skip_render_check=True)
+
+
+def test_houses_keep_the_balance_of_heat() -> None:
     house = houses.make(2)
-    check_env(house, skip_render_check=True)
     house.reset(seed=0)
     inside = house.inside
     outside = house.outside
     house.step(np.array([1.0]))
     gain = (outside - inside) / 50.0 + 4.5 / 5.0
     assert abs(house.inside - inside - gain) < 0.5  # noise of 0.1
+
+
+def test_a_house_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InputError, match="there are 4 houses"):
         houses.make(4)
 

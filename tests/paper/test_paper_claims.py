@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -419,44 +420,65 @@ def pairs() -> list[Pair]:
     return [(job, Trace.of(job.run())) for job in jobs]
 
 
-def test_every_algorithm_runs_on_both_environments_with_every_seed(
-    pairs: list[Pair],
-) -> None:
-    done = [(job.environment, job.algorithm, job.seed) for job, _ in pairs]
-    assert sorted(done) == sorted((env, name, seed) for env in SHORT for name in ALGORITHMS for seed in range(2))
+def runs_of(pairs: list[Pair], environment: str, algorithm: str) -> list[Trace]:
+    """The runs of an algorithm on an environment."""
+    found = []
+    for job, run in pairs:
+        if job.problem.environment == environment and job.algorithm.name == algorithm:
+            found.append(run)
+    return found
+
+
+def test_every_algorithm_runs_with_every_seed(pairs: list[Pair]) -> None:
+    done = [(job.problem.environment, job.algorithm.name, job.seed) for job, _ in pairs]
+    assert sorted(done) == sorted(itertools.product(SHORT, ALGORITHMS, range(2)))
+
+
+def test_jobs_have_the_sizes_of_the_paper(pairs: list[Pair]) -> None:
     for job, _ in pairs:
-        assert job.agents == (1 if ALGORITHMS[job.algorithm].single_agent else experiment.BASE_AGENTS)
-        assert job.env_seed == job.seed
-        assert job.episodes == SHORT[job.environment]
+        single_agent = ALGORITHMS[job.algorithm.name].single_agent
+        assert job.problem.agents == (1 if single_agent else experiment.BASE_AGENTS)
+        assert job.problem.env_seed == job.seed
+        assert job.episodes == SHORT[str(job.problem.environment)]
 
 
-def test_the_table_holds_the_means_of_the_runs_with_their_intervals(
-    pairs: list[Pair],
-) -> None:
-    for env, rows in table1.tabulate(table_of(pairs))["tables"].items():
-        assert [row["algorithm"] for row in rows] == list(ALGORITHMS)
-        for row in rows:
-            replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, row["algorithm"])]
-            regrets = [run.regret for run in replicates]
-            assert row["regret"]["mean"] == pytest.approx(np.mean(regrets))
-            error = np.std(regrets, ddof=1) / np.sqrt(len(regrets))
-            high = np.mean(regrets) * np.exp(stats.t.ppf(0.975, len(regrets) - 1) * error / np.mean(regrets))
-            assert row["median"] == pytest.approx(np.median(regrets))
-            assert row["regret"]["high"] == pytest.approx(high)
-            assert row["rounds"]["mean"] == pytest.approx(np.mean([run.rounds for run in replicates]))
-            assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in replicates]) / 1e6)
+@pytest.mark.parametrize("env", SHORT)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_table_has_the_mean_regret_with_its_interval(pairs: list[Pair], env: str, name: str) -> None:
+    row = row_of(pairs, env, name)
+    regrets = [run.regret for run in runs_of(pairs, env, name)]
+    mean = np.mean(regrets)
+    error = np.std(regrets, ddof=1) / np.sqrt(len(regrets))
+    high = mean * np.exp(stats.t.ppf(0.975, len(regrets) - 1) * error / mean)
+    assert row["regret"]["mean"] == pytest.approx(mean)
+    assert row["regret"]["high"] == pytest.approx(high)
+    assert row["median"] == pytest.approx(np.median(regrets))
 
 
-def test_curves_over_bytes_end_at_the_total_of_bytes_and_regret(
-    pairs: list[Pair],
-) -> None:
+@pytest.mark.parametrize("env", SHORT)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_table_has_the_mean_traffic(pairs: list[Pair], env: str, name: str) -> None:
+    row = row_of(pairs, env, name)
+    replicates = runs_of(pairs, env, name)
+    assert row["rounds"]["mean"] == pytest.approx(np.mean([run.rounds for run in replicates]))
+    assert row["megabytes_up"] == pytest.approx(np.mean([run.bytes_up for run in replicates]) / 1e6)
+
+
+def row_of(pairs: list[Pair], environment: str, algorithm: str) -> dict[str, Any]:
+    """The row of an algorithm in the table of an environment."""
+    rows = table1.tabulate(table_of(pairs))["tables"][environment]
+    return next(row for row in rows if row["algorithm"] == algorithm)
+
+
+def test_curves_over_bytes_end_at_the_totals_of_the_runs(pairs: list[Pair]) -> None:
     section = table1.analyse(table_of(pairs), RunScale(seeds=2))
     (figure,) = section.figures
     for panel, env in zip(figure.panels, SHORT, strict=True):
         assert len(panel.series) == len(ALGORITHMS)
         for series, name in zip(panel.series, ALGORITHMS, strict=True):
-            replicates = [run for job, run in pairs if (job.environment, job.algorithm) == (env, name)]
-            assert series.x[-1] == pytest.approx(np.mean([run.bytes_up + run.bytes_down for run in replicates]) / 1e6)
+            replicates = runs_of(pairs, env, name)
+            megabytes = [(run.bytes_up + run.bytes_down) / 1e6 for run in replicates]
+            assert series.x[-1] == pytest.approx(np.mean(megabytes))
             assert series.y[-1] == pytest.approx(np.mean([run.regret for run in replicates]))
 
 
@@ -465,7 +487,7 @@ def test_every_ordering_is_judged_and_names_algorithms_that_exist(
 ) -> None:
     assert {name for ordering in table1.ORDERINGS for name in ordering.algorithms} <= set(ALGORITHMS)
     assert len(table1.EXPERIMENT.judge(table_of(pairs))) == len(table1.ORDERINGS)
-    few = [(job, run) for job, run in pairs if job.algorithm in ("fed-ucbvi", "fedq-bernstein")]
+    few = [(job, run) for job, run in pairs if job.algorithm.name in ("fed-ucbvi", "fedq-bernstein")]
     assert [one.claim for one in table1.EXPERIMENT.judge(table_of(few))] == [f"{table1.ORDERINGS[0].text}."]
 
 

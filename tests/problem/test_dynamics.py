@@ -91,7 +91,7 @@ def test_rewards_in_own_units_are_rescaled_by_their_range() -> None:
     assert dynamics.units == Units(offset=-5.0, scale=10.0)
 
 
-def test_rewards_within_0_and_1_stay_as_they_are() -> None:
+def test_rewards_between_0_and_1_are_not_rescaled() -> None:
     dynamics = Dynamics(**COIN, reward=lambda h, s, a, w: 0.25 + 0.5 * w)
     assert dynamics.rewards_at(0)[0, 0].tolist() == [0.25, 0.75]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -92,47 +92,85 @@ def test_a_mixture_is_the_weighted_sum(
         assert not table.flags.writeable
 
 
-@pytest.mark.parametrize("own_rewards", [False, True])
-@pytest.mark.parametrize("own_starts", [False, True])
-def test_agents_have_own_rewards_and_starts_and_the_common_mdp_the_means(own_rewards: bool, own_starts: bool) -> None:
+class Mixed(NamedTuple):
+    """A federation of four agents, and the rewards and starts that it was made of."""
+
+    federation: Federation
+    rewards: FloatArray
+    starts: FloatArray
+
+
+@pytest.fixture(params=list(itertools.product([False, True], repeat=2)), ids=str)
+def mixed(request: pytest.FixtureRequest) -> Mixed:
+    """Agents with rewards, and with starts, of their own or the same for all."""
+    own_rewards, own_starts = request.param
     rng = np.random.default_rng([3, own_rewards, own_starts])
-    M = 4
-    S = 3
-    A = 2
-    H = 3
-    rewards = rng.random((M if own_rewards else 1, H, S, A))
-    starts = random_rows(rng, (M, S)) if own_starts else random_rows(rng, (S,))
-    tables = [random_dense_kernel(rng, S, A) for _ in range(M + 1)]
+    rewards = rng.random((4 if own_rewards else 1, 3, 3, 2))
+    starts = random_rows(rng, (4, 3)) if own_starts else random_rows(rng, (3,))
+    tables = [random_dense_kernel(rng, 3, 2) for _ in range(5)]
     federation = Federation.mixture(tables[0], tables[1:], 0.2, rewards=rewards, initial=starts)
-    assert (
-        federation.agents,
-        federation.states,
-        federation.actions,
-        federation.horizon,
-    ) == (M, S, A, H)
-    for i in range(M):
-        np.testing.assert_array_equal(federation.agent(i).rewards, rewards[i if own_rewards else 0])
-        np.testing.assert_allclose(federation.agent(i).initial, starts[i] if own_starts else starts, atol=1e-15)
-    mean_reward = sum(federation.agent(i).rewards for i in range(M)) / M
-    mean_start = sum(federation.agent(i).initial for i in range(M)) / M
+    return Mixed(federation, rewards, starts)
+
+
+def test_sizes_of_a_mixture_are_those_of_its_tables(mixed: Mixed) -> None:
+    federation = mixed.federation
+    assert (federation.agents, federation.states) == (4, 3)
+    assert (federation.actions, federation.horizon) == (2, 3)
+
+
+def test_agents_of_a_mixture_have_the_rewards_that_were_given(mixed: Mixed) -> None:
+    for i in range(4):
+        np.testing.assert_array_equal(mixed.federation.agent(i).rewards, mixed.rewards[i % len(mixed.rewards)])
+
+
+def test_agents_of_a_mixture_have_the_starts_that_were_given(mixed: Mixed) -> None:
+    starts = np.broadcast_to(mixed.starts, (4, 3))
+    for i in range(4):
+        np.testing.assert_allclose(mixed.federation.agent(i).initial, starts[i], atol=1e-15)
+
+
+def test_the_common_mdp_has_the_mean_rewards_of_the_agents(mixed: Mixed) -> None:
+    federation = mixed.federation
+    mean_reward = sum(federation.agent(i).rewards for i in range(4)) / 4
     np.testing.assert_allclose(federation.common.rewards, mean_reward, rtol=0, atol=1e-15)
+
+
+def test_the_common_mdp_has_the_mean_start_of_the_agents(mixed: Mixed) -> None:
+    federation = mixed.federation
+    mean_start = sum(federation.agent(i).initial for i in range(4)) / 4
     np.testing.assert_allclose(federation.common.initial, mean_start, rtol=0, atol=1e-15)
-    largest = max(np.abs(rewards[i] - rewards[j]).max() for i, j in itertools.product(range(len(rewards)), repeat=2))
-    assert (federation.eps_r, federation.eps_r > 0) == (largest, own_rewards)
 
 
-def test_rewards_of_agents_may_be_stationary_each_and_description_and_layout_are_kept() -> None:
+def test_eps_r_is_the_largest_difference_of_rewards(mixed: Mixed) -> None:
+    pairs = itertools.product(mixed.rewards, repeat=2)
+    largest = max(np.abs(one - other).max() for one, other in pairs)
+    assert mixed.federation.eps_r == largest
+    assert (largest > 0) == (len(mixed.rewards) > 1)
+
+
+def coins(**options: Any) -> Federation:
+    """Two agents with stationary rewards of their own."""
     rewards = np.random.default_rng(4).random((2, 1, 3, 2))
     table = np.full((3, 2, 3), 1 / 3)
-    more = {"description": {"name": "coin"}, "layout": {"rows": 1}}
-    for told, kept in (({}, ({"name": "custom"}, None)), (more, tuple(more.values()))):
-        given: dict[str, Any] = {"rewards": rewards, "initial": 0, "horizon": 5, **told}
-        federation = Federation.mixture(table, [table, table], 0.1, **given)
-        assert (federation.horizon, (federation.description, federation.layout)) == (
-            5,
-            kept,
-        )
-        np.testing.assert_array_equal(federation.agent(1).rewards, rewards[1])
+    return Federation.mixture(table, [table, table], 0.1, rewards=rewards, initial=0, horizon=5, **options)
+
+
+def test_rewards_of_agents_may_be_stationary() -> None:
+    rewards = np.random.default_rng(4).random((2, 1, 3, 2))
+    federation = coins()
+    assert federation.horizon == 5
+    np.testing.assert_array_equal(federation.agent(1).rewards, rewards[1])
+
+
+def test_a_mixture_without_a_description_is_custom() -> None:
+    assert coins().description == {"name": "custom"}
+    assert coins().layout is None
+
+
+def test_a_mixture_keeps_its_description() -> None:
+    federation = coins(description={"name": "coin"}, layout={"rows": 1})
+    assert federation.description == {"name": "coin"}
+    assert federation.layout == {"rows": 1}
 
 
 HALVES = np.full((2, 1, 2), 0.5)
@@ -240,11 +278,26 @@ def test_the_common_kernel_leaves_every_agent_a_kernel_of_its_own(seed: int, age
     assert rest.min() >= -1e-15
 
 
-def test_equal_agents_have_eps_p_and_eps_r_zero_and_their_kernel_in_common() -> None:
+@pytest.fixture
+def copies() -> tuple[MDP, Federation]:
+    """An MDP, and a federation of seven agents that all have it."""
     mdp = random_mdp(np.random.default_rng(12), 5, 3, 4)
-    federation = Federation.from_mdps([mdp] * 7)
-    assert (federation.eps_p, federation.eps_r) == (0.0, 0.0)
+    return mdp, Federation.from_mdps([mdp] * 7)
+
+
+def test_equal_agents_are_not_heterogeneous(copies: tuple[MDP, Federation]) -> None:
+    _, federation = copies
+    assert federation.eps_p == 0.0
+    assert federation.eps_r == 0.0
+
+
+def test_equal_agents_share_one_table_of_rewards(copies: tuple[MDP, Federation]) -> None:
+    _, federation = copies
     assert federation.rewards.shape[0] == 1
+
+
+def test_the_common_mdp_of_equal_agents_is_theirs(copies: tuple[MDP, Federation]) -> None:
+    mdp, federation = copies
     np.testing.assert_allclose(federation.common.kernel.dense(), mdp.kernel.dense(), rtol=0, atol=1e-15)
     np.testing.assert_allclose(federation.common.solve().V, mdp.solve().V, rtol=0, atol=CLOSE)
 
@@ -270,16 +323,40 @@ def test_the_mean_reference_is_the_mean_of_the_dense_kernels_with_the_same_eps_p
         assert federation.eps_p == eps_p
 
 
-def test_agents_keep_their_own_rewards_and_starts_also_where_only_some_depend_on_the_step() -> None:
+@pytest.fixture
+def unlike_mdps() -> list[MDP]:
+    """Three MDPs, of which the first has stationary rewards and the second a fixed start."""
     rng = np.random.default_rng(14)
-    mdps = [random_mdp(rng, 3, 2, 4, zeros=0.0, stationary_rewards=i == 0, fixed_start=i == 1) for i in range(3)]
-    federation = Federation.from_mdps(mdps)
-    full = [np.broadcast_to(mdp.rewards, (4, 3, 2)) for mdp in mdps]
-    for i, mdp in enumerate(mdps):
-        np.testing.assert_array_equal(federation.agent(i).rewards, full[i])
+    mdps = []
+    for i in range(3):
+        mdps.append(random_mdp(rng, 3, 2, 4, zeros=0.0, stationary_rewards=i == 0, fixed_start=i == 1))
+    return mdps
+
+
+def test_agents_made_of_mdps_have_their_rewards(unlike_mdps: list[MDP]) -> None:
+    federation = Federation.from_mdps(unlike_mdps)
+    for i, mdp in enumerate(unlike_mdps):
+        by_step = np.broadcast_to(mdp.rewards, (4, 3, 2))
+        np.testing.assert_array_equal(federation.agent(i).rewards, by_step)
+
+
+def test_agents_made_of_mdps_have_their_starts(unlike_mdps: list[MDP]) -> None:
+    federation = Federation.from_mdps(unlike_mdps)
+    for i, mdp in enumerate(unlike_mdps):
         np.testing.assert_allclose(federation.agent(i).initial, mdp.initial, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(federation.common.rewards, (full[0] + full[1] + full[2]) / 3, rtol=0, atol=1e-15)
-    assert federation.eps_r == max(np.abs(x - y).max() for x, y in itertools.combinations(full, 2))
+
+
+def test_common_rewards_are_the_mean_also_if_some_agents_have_stationary_rewards(unlike_mdps: list[MDP]) -> None:
+    federation = Federation.from_mdps(unlike_mdps)
+    by_step = [np.broadcast_to(mdp.rewards, (4, 3, 2)) for mdp in unlike_mdps]
+    mean = (by_step[0] + by_step[1] + by_step[2]) / 3
+    np.testing.assert_allclose(federation.common.rewards, mean, rtol=0, atol=1e-15)
+
+
+def test_eps_r_of_mdps_is_the_largest_difference_at_any_step(unlike_mdps: list[MDP]) -> None:
+    by_step = [np.broadcast_to(mdp.rewards, (4, 3, 2)) for mdp in unlike_mdps]
+    largest = max(np.abs(one - other).max() for one, other in itertools.combinations(by_step, 2))
+    assert Federation.from_mdps(unlike_mdps).eps_r == largest
 
 
 @pytest.mark.parametrize(

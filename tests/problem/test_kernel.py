@@ -113,7 +113,7 @@ def test_disjoint_supports_are_joined_in_ascending_order() -> None:
     np.testing.assert_array_equal(probabilities[:, 0, 2, 0], [[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]])
 
 
-def test_a_stationary_and_a_step_dependent_kernel_with_the_same_bytes_are_aligned() -> None:
+def test_kernels_with_equal_bytes_but_different_steps_are_aligned() -> None:
     stationary = np.full((1, 2, 1, 2), 0.5)
     identity = np.broadcast_to(np.eye(2)[:, None, :], (2, 2, 1, 2))
     successors, probabilities = align([Kernel.from_dense(stationary), Kernel.from_dense(identity)])

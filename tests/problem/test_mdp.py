@@ -24,12 +24,15 @@ TWO_STATES = [[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.3, 0.7]]]
 TWO_REWARDS = [[0.0, 0.25], [1.0, 0.5]]
 
 
-@given(
+MODELS = given(
     seed=SEEDS,
     size=st.sampled_from([(3, 2, 3), (2, 3, 4), (4, 1, 3), (1, 2, 3), (2, 2, 1)]),
     form=st.fixed_dictionaries(dict.fromkeys(FORM, st.booleans())),
 )
-def test_values_and_occupancy_are_sums_over_all_paths(seed: int, size: tuple[int, int, int], form: Any) -> None:
+
+
+@MODELS
+def test_values_of_a_policy_are_sums_over_all_paths(seed: int, size: tuple[int, int, int], form: Any) -> None:
     rng = np.random.default_rng(seed)
     mdp = random_mdp(rng, *size, **form)
     policy = random_policy(rng, mdp)
@@ -38,8 +41,15 @@ def test_values_and_occupancy_are_sums_over_all_paths(seed: int, size: tuple[int
     for h, s in np.ndindex(mdp.horizon, mdp.states):
         assert V[h, s] == pytest.approx(brute_force_value(mdp, policy, h, s), abs=CLOSE)
     np.testing.assert_array_equal(V[mdp.horizon], 0.0)
-    np.testing.assert_allclose(mdp.occupancy(policy), brute_force_occupancy(mdp, policy), rtol=0, atol=CLOSE)
+
+
+@MODELS
+def test_the_occupancy_is_a_sum_over_all_paths(seed: int, size: tuple[int, int, int], form: Any) -> None:
+    rng = np.random.default_rng(seed)
+    mdp = random_mdp(rng, *size, **form)
+    policy = random_policy(rng, mdp)
     assert sum(path.probability for path in all_paths(mdp, policy)) == pytest.approx(1.0, abs=CLOSE)
+    np.testing.assert_allclose(mdp.occupancy(policy), brute_force_occupancy(mdp, policy), rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -78,12 +88,16 @@ def test_the_lowest_of_equally_good_actions_is_played() -> None:
     np.testing.assert_array_equal(mdp.solve().policy, [[1, 0], [1, 0]])
 
 
-def test_a_first_state_is_the_distribution_that_always_starts_there_and_tables_cannot_be_written() -> None:
-    for start, expected in ((1, [0.0, 1.0]), (np.int64(0), [1.0, 0.0])):
-        mdp = MDP(Kernel.from_dense(TWO_STATES), TWO_REWARDS, start, 2)
-        np.testing.assert_array_equal(mdp.initial, expected)
-        for table in (mdp.kernel.probabilities, mdp.rewards, mdp.initial):
-            assert not table.flags.writeable
+@pytest.mark.parametrize(("start", "expected"), [(1, [0.0, 1.0]), (np.int64(0), [1.0, 0.0])])
+def test_a_first_state_is_a_distribution_with_one_possible_state(start: int, expected: list[float]) -> None:
+    mdp = MDP(Kernel.from_dense(TWO_STATES), TWO_REWARDS, start, 2)
+    np.testing.assert_array_equal(mdp.initial, expected)
+
+
+def test_the_tables_of_an_mdp_are_read_only() -> None:
+    mdp = MDP(Kernel.from_dense(TWO_STATES), TWO_REWARDS, 1, 2)
+    for table in (mdp.kernel.probabilities, mdp.rewards, mdp.initial):
+        assert not table.flags.writeable
 
 
 @pytest.mark.parametrize(

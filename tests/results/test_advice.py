@@ -36,12 +36,15 @@ def little() -> Run:
     return run(FedUCBVI(), n_room(agents=3), 50)
 
 
-def test_a_run_that_has_learnt_little_says_so_and_what_to_try(little: Run) -> None:
+def test_advice_for_a_run_that_has_learnt_little(little: Run) -> None:
     assert little.learnt_little
     assert little.advice == (
         "has learnt little: the server's optimistic value is still 25 per episode, the policy is worth "
         f"{little.agents_value.mean:,.4g}; try more episodes, a smaller bonus_scale (0.1 instead of 1)"
     )
+
+
+def test_advice_is_the_last_row_of_the_summary(little: Run) -> None:
     assert summary_rows(little)[1][-1] == ("advice", little.advice)
 
 
@@ -69,13 +72,14 @@ def test_five_shops_with_defaults_are_advised_in_euro() -> None:
     assert better.advice is None
 
 
-def test_the_line_is_drawn_at_half_of_what_the_server_hopes_for_and_near_the_best(
-    little: Run,
-) -> None:
+def test_a_policy_below_half_of_the_optimistic_value_has_learnt_little(little: Run) -> None:
     worth = little.agents_value.mean
-    best = little.about.optimal_value
     assert not replace(little, optimistic_value=2.0 * worth).learnt_little
     assert replace(little, optimistic_value=2.001 * worth).learnt_little
+
+
+def test_a_policy_within_one_percent_of_the_optimum_has_learnt_enough(little: Run) -> None:
+    best = little.about.optimal_value
     assert not replace(little, value=0.995 * best).learnt_little
     assert replace(little, value=0.985 * best).learnt_little
 
@@ -133,11 +137,15 @@ def test_the_last_tenth_is_cut_out_of_a_round_in_proportion(little: Run) -> None
     assert replace(little, records=made).recent_reward == pytest.approx((6 * 2.0 + 4 * 10.0) / 10)
 
 
-def test_advice_is_printed_by_run_and_show_and_in_json(little: Run, tmp_path: Path) -> None:
+def test_commands_print_advice(little: Run, tmp_path: Path) -> None:
     problem = ("--env", "n_room", "--agents", 3, "--episodes", 50)
     run_words = ("run", *PUBLISHED, *problem, "--out", tmp_path / "run")
     assert "has learnt little" in " ".join(call(*run_words).stdout.split())
     assert "has learnt little" in " ".join(call("show", tmp_path / "run").stdout.split())
     assert told("show", tmp_path / "run")["advice"] == little.advice
-    fine = told("run", "--agents", 20, "--episodes", 30_000)
-    assert (fine["advice"], fine["warnings"]) == (None, [])
+
+
+def test_a_run_that_has_learnt_enough_gets_no_advice() -> None:
+    summary = told("run", "--agents", 20, "--episodes", 30_000)
+    assert summary["advice"] is None
+    assert summary["warnings"] == []

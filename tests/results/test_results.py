@@ -123,7 +123,7 @@ def test_equality_sees_every_part(result: Run) -> None:
     ],
     ids=repr,
 )
-def test_numbers_of_any_type_run_and_save(given: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_with_numbers_of_any_type_can_be_saved(given: dict[str, Any], tmp_path: Path) -> None:
     def made(nu: Any = 50, episodes: Any = 100, seed: Any = 3) -> Run:
         return run(FedUCBVI(nu=nu), synthetic(agents=1), episodes, seed=seed)
 
@@ -185,7 +185,7 @@ def test_folders_that_hold_no_run_are_refused(text: str | None, message: str, tm
 
 
 @pytest.mark.parametrize("name", ["run.parquet", "manifest.json"])
-def test_missing_and_truncated_files_are_refused(name: str, result: Run, tmp_path: Path) -> None:
+def test_damaged_files_of_a_run_are_refused(name: str, result: Run, tmp_path: Path) -> None:
     result.save(tmp_path / "run")
     file = tmp_path / "run" / name
     whole = file.read_bytes()
@@ -209,13 +209,17 @@ def test_an_edited_manifest_is_refused(key: str, value: Any, result: Run, tmp_pa
         Run.load(tmp_path / "run")
 
 
-def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum_and_linear_between(
+def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum(
     result: Run,
 ) -> None:
     ends = np.cumsum(result.records["length"])
     totals = np.cumsum(result.records["regret"])
     assert result.regret_at(ends) == pytest.approx(totals, rel=1e-14)
     assert result.regret_at(0) == 0.0
+
+
+def test_regret_is_linear_within_a_round(result: Run) -> None:
+    totals = np.cumsum(result.records["regret"])
     assert float(result.regret_at(1500)) == result.regret
     starts = result.records["start"]
     slopes = result.records["regret"] / result.records["length"]
@@ -223,6 +227,9 @@ def test_regret_at_the_ends_of_rounds_is_the_cumulative_sum_and_linear_between(
         before = totals[k] - result.records["regret"][k]
         assert float(result.regret_at(starts[k] + 1)) == pytest.approx(before + slopes[k], abs=1e-9)
         assert float(result.regret_at(starts[k] + 1.5)) == pytest.approx(before + 1.5 * slopes[k], abs=1e-9)
+
+
+def test_regret_outside_the_run_is_refused(result: Run) -> None:
     assert result.regret_at([]).shape == (0,)
     for outside in (-1, 1501, [0, 1501]):
         with pytest.raises(InputError, match=r"0\.\.1500"):
@@ -307,16 +314,24 @@ def test_rounds_at_counts_the_synchronisations_so_far(result: Run) -> None:
     assert result.rounds_at([0, 1500]).tolist() == [0, result.rounds]
 
 
-def test_the_frame_has_the_records_and_running_totals(result: Run) -> None:
+def test_the_frame_has_the_records(result: Run) -> None:
     frame = result.to_frame()
     assert frame.columns == [*COLUMNS, "episodes", "cumulative_regret", "rounds"]
     assert frame.height == len(result.records["start"])
     for name in COLUMNS:
         if name not in ("rule", "playing"):
             assert np.array_equal(frame[name].to_numpy(), result.records[name], equal_nan=True)
+
+
+def test_the_frame_names_the_rule_of_each_round(result: Run) -> None:
+    frame = result.to_frame()
     names = [None if rule < 0 else ("local", "global")[rule] for rule in result.records["rule"].tolist()]
     assert frame["rule"].to_list() == names
     assert set(names) == {None, "local", "global"}
+
+
+def test_the_frame_has_running_totals(result: Run) -> None:
+    frame = result.to_frame()
     assert frame["episodes"].to_list() == np.cumsum(result.records["length"]).tolist()
     assert frame["cumulative_regret"].to_list() == pytest.approx(np.cumsum(result.records["regret"]).tolist())
     assert frame["rounds"].to_list() == np.cumsum(result.records["requests"] > 0).tolist()

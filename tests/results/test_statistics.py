@@ -36,20 +36,33 @@ def test_the_interval_of_a_mean_is_scipys_column_by_column() -> None:
     assert mean[1] == low[1] == high[1] == 5
 
 
-def test_the_interval_of_a_mean_of_costs_never_reaches_zero_and_is_students_where_it_is_small() -> None:
-    rng = np.random.default_rng(1)
-    wide = rng.exponential(size=4)
-    narrow = 100 + rng.normal(size=4)
+def test_the_interval_of_a_mean_of_costs_never_reaches_zero() -> None:
+    wide = np.random.default_rng(1).exponential(size=4)
     mean, low, high = mean_interval(wide)
     assert 0 < low < mean < high
     assert mean / low == pytest.approx(high / mean)
+
+
+def test_a_narrow_interval_of_a_mean_is_students() -> None:
+    narrow = 100 + np.random.default_rng(1).normal(size=4)
     np.testing.assert_allclose(mean_interval(narrow), student_interval(narrow), rtol=1e-3)
-    np.testing.assert_array_equal(mean_interval(wide - 1), student_interval(wide - 1))
-    assert summarise(-wide).failing == 0, "what is negative is no cost"
 
 
-def test_a_single_run_is_its_own_band_and_no_run_has_none() -> None:
+def test_the_interval_of_a_mean_of_numbers_of_both_signs_is_students() -> None:
+    numbers = np.random.default_rng(1).exponential(size=4) - 1
+    np.testing.assert_array_equal(mean_interval(numbers), student_interval(numbers))
+
+
+def test_negative_numbers_are_no_costs_so_none_of_them_fails() -> None:
+    costs = np.random.default_rng(1).exponential(size=4)
+    assert summarise(-costs).failing == 0
+
+
+def test_a_single_run_is_its_own_band() -> None:
     assert [float(part) for part in mean_interval([7.0])] == [7.0, 7.0, 7.0]
+
+
+def test_a_mean_of_no_runs_is_refused() -> None:
     with pytest.raises(InputError, match="at least one run"):
         mean_interval([])
 
@@ -114,22 +127,26 @@ def test_the_ends_of_a_ratio_are_where_scipys_paired_test_just_does_not_reject()
         assert stats.ttest_rel(x, rho * y).pvalue == pytest.approx(0.05)
 
 
-def test_a_single_pair_decides_nothing_and_a_ratio_to_what_may_be_zero_has_no_ends() -> None:
-    assert paired_ratio([1.0, 2.0, 3.0], [-1.0, 0.5, 1.0])[1:] == (-math.inf, math.inf)
+def test_a_ratio_to_a_mean_that_may_be_zero_is_unbounded() -> None:
+    ratio = paired_ratio([1.0, 2.0, 3.0], [-1.0, 0.5, 1.0])
+    assert (ratio.low, ratio.high) == (-math.inf, math.inf)
+
+
+def test_a_difference_of_a_single_pair_is_unbounded() -> None:
     found = paired_difference([1.0], [2.0])
-    assert (found.mean, found.low, found.high, found.seeds_needed) == (
-        -1.0,
-        -math.inf,
-        math.inf,
-        None,
-    )
+    assert found.mean == -1.0
+    assert (found.low, found.high) == (-math.inf, math.inf)
+    assert found.seeds_needed is None
     assert not found.decided
+
+
+def test_a_ratio_of_a_single_pair_is_unbounded() -> None:
     assert paired_ratio([1.0], [2.0]) == (0.5, -math.inf, math.inf)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", first_of([3, 10]))
-def test_intervals_of_differences_and_ratios_cover_the_truth_as_often_as_they_say(
+def test_paired_intervals_cover_the_truth_as_often_as_their_level(
     seeds: int,
 ) -> None:
     """Hypothesis: with normal pairs both 95 % intervals cover the truth in 95 % of samples.
@@ -165,9 +182,15 @@ def test_the_seeds_needed_have_the_exact_power_of_a_paired_test(effect: float) -
     assert n == 2 or power(n - 1) < 0.8
 
 
-def test_no_difference_is_never_decided_and_a_constant_one_at_once() -> None:
-    assert seeds_needed(0.0, 1.0) is seeds_needed(1e-300, 1.0) is seeds_needed(0.0, 0.0) is None
-    assert seeds_needed(3.0, 0.0) == seeds_needed(30.0, 1.0) == 2
+def test_no_number_of_seeds_decides_a_difference_of_zero() -> None:
+    assert seeds_needed(0.0, 1.0) is None
+    assert seeds_needed(1e-300, 1.0) is None
+    assert seeds_needed(0.0, 0.0) is None
+
+
+def test_two_seeds_decide_a_difference_without_noise() -> None:
+    assert seeds_needed(3.0, 0.0) == 2
+    assert seeds_needed(30.0, 1.0) == 2
 
 
 @pytest.mark.parametrize(
@@ -231,15 +254,31 @@ def test_a_table_is_split_into_groups_that_differ_in_some_settings_alone() -> No
         table.split_rest("agent")
 
 
-def test_pairs_have_equal_seeds_and_counterparts_differ_in_one_thing() -> None:
+def test_a_counterpart_differs_in_one_setting() -> None:
     table = table_of({"a": range(1, 4), "bb": range(2, 9)})
     mine = table.having(algorithm="a", agents=5).groups[0]
     (other,) = table.having(algorithm="bb").counterparts(mine)
     assert (other["algorithm"], other["agents"]) == ("bb", 5)
-    assert mine.paired(other, float)[3:] == ([152.0, 153.0], [252.0, 253.0])
+
+
+def test_groups_are_paired_over_the_seeds_that_both_have() -> None:
+    table = table_of({"a": range(1, 4), "bb": range(2, 9)})
+    mine = table.having(algorithm="a", agents=5).groups[0]
+    (other,) = table.having(algorithm="bb").counterparts(mine)
+    pairs = mine.paired(other, float)
+    assert pairs.x == [152.0, 153.0]
+    assert pairs.y == [252.0, 253.0]
     np.testing.assert_array_equal(table.having(agents=5).in_common(float), [[152, 153], [252, 253]])
+
+
+def test_no_groups_have_no_seeds_in_common() -> None:
+    table = table_of({"a": range(1, 4), "bb": range(2, 9)})
     assert table.having(algorithm="none").in_common(float).size == 0
-    assert mine.summary(float).mean == 152.0
+
+
+def test_a_summary_uses_all_seeds_of_a_group() -> None:
+    table = table_of({"a": range(1, 4), "bb": range(2, 9)})
+    assert table.having(algorithm="a", agents=5).groups[0].summary(float).mean == 152.0
 
 
 def test_groups_are_called_by_what_sets_them_apart_or_as_they_are_asked_to() -> None:

@@ -157,7 +157,7 @@ def test_values_per_step_are_there_for_those_who_ask(cliffs: Federation, result:
     assert asked.average_reward == pytest.approx((result.average_reward - H * LOW) / WIDTH)
 
 
-def test_asking_for_other_units_and_back_changes_nothing(result: Run) -> None:
+def test_conversion_of_units_is_undone_by_its_inverse(result: Run) -> None:
     again = result.in_units(PER_STEP).in_units(OWN_UNITS)
     assert again.units == OWN_UNITS
     for name, column in result.records.items():
@@ -275,19 +275,29 @@ WORLDS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), WORLDS)
-def test_play_agrees_with_run_and_evaluate(name: str, options: dict[str, Any]) -> None:
-    """Hypothesis: the mean return of 400 episodes is the policy's value; false alarm 6e-5 for each environment."""
+@pytest.fixture(scope="module", params=WORLDS, ids=lambda world: world[0])
+def learnt_in_two_worlds(request: pytest.FixtureRequest) -> tuple[Federation, Run]:
+    """A federation of two agents, and a short run in it."""
+    name, options = request.param
     if name == "icu_sepsis":
         pytest.importorskip("icu_sepsis")
     world = make_environment(name, agents=2, **options)
-    learnt = run(FedKLUCBVI(), world, 30, progress=False)
+    return world, run(FedKLUCBVI(), world, 30, progress=False)
+
+
+def test_played_returns_average_to_the_policys_value(learnt_in_two_worlds: tuple[Federation, Run]) -> None:
+    """Hypothesis: the mean return of 400 episodes is the policy's value; false alarm 6e-5 for each environment."""
+    _, learnt = learnt_in_two_worlds
     played = play(LearntPolicy.of(learnt), agent=1, episodes=400, seed=3)
     figures = played.summary()
     assert figures["value_for_the_agent"] == pytest.approx(learnt.by_agent[1], rel=1e-9, abs=1e-9)
     error = max(figures["standard_error"], 1e-9 * abs(figures["mean_return"]), 1e-9)
     assert abs(figures["mean_return"] - learnt.by_agent[1]) < 4 * error
     assert played.interval.lower <= learnt.by_agent[1] <= played.interval.upper
+
+
+def test_the_interval_of_evaluate_contains_the_policys_value(learnt_in_two_worlds: tuple[Federation, Run]) -> None:
+    world, learnt = learnt_in_two_worlds
     found = evaluate(learnt.policy, world, 400, seed=5)
     assert found.lower <= learnt.agents_value.mean <= found.upper
 
@@ -316,12 +326,14 @@ def test_an_inspection_is_in_own_units(cliffs: Federation) -> None:
     assert found.shared == pytest.approx(shared, abs=1e-9)
 
 
-def test_the_best_common_policy_and_its_price_are_in_own_units(
-    cliffs: Federation,
-) -> None:
+def test_the_value_of_the_best_common_policy_is_in_own_units(cliffs: Federation) -> None:
     best = best_common_policy(cliffs)
     mean = np.mean([own_value(cliffs, agent, best.policy) for agent in range(3)])
     assert best.value.lower == pytest.approx(mean, abs=1e-9)
+
+
+def test_the_price_of_sharing_is_in_own_units(cliffs: Federation) -> None:
+    best = best_common_policy(cliffs)
     price = price_of_sharing(cliffs)
     assert price.upper == pytest.approx(best.own - best.value.lower, abs=1e-6)
 

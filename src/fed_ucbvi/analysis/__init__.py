@@ -1,1 +1,1 @@
-"""What can be said of federations, of learnt policies and of several runs: inspection, planning, play, comparison."""
+"""Analysis of federations, of learnt policies and of several runs: planning, play, comparison, advice."""

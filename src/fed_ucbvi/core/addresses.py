@@ -24,7 +24,7 @@ def host_of(address: str) -> str:
 
 
 def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is given by; None if it is given by a name."""
+    """The address of a host; None if the host is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -32,10 +32,12 @@ def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this very machine.
+    """True if a host is this machine.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("192.0.2.1"), is_loopback("elsewhere.example")
     (True, True, False, False)
     """
     ip = ip_of(host)
-    return host == "localhost" if ip is None else ip.is_loopback
+    if ip is None:
+        return host == "localhost"
+    return ip.is_loopback

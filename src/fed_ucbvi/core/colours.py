@@ -39,14 +39,14 @@ LIGHT_GREY = "#D9D9D9"
 DARK_GREY = "#404040"
 
 DARK_PAPER = "#16181B"
-"""What a page is drawn on where its reader likes it dark."""
+"""Background of a page for readers who prefer a dark one."""
 CONTRAST = 4.5
 """The least contrast of a curve on a dark background, as WCAG measures it."""
 GOLDEN = 0.6180339887498949
-"""Hues that are so far apart on the circle never come close to each other, however many there are."""
+"""Hues at this distance on the circle never come close to each other, however many there are."""
 FIRST_HUE = 0.8
 LIGHTNESS = (0.3, 0.2)
-"""Of colours that were not chosen by hand, in turn; dark enough to be seen on white."""
+"""Lightness of generated colours, in turn; dark enough to be seen on white."""
 
 
 def distinct_colours(wanted: Sequence[str], avoid: Iterable[str] = ()) -> list[str]:
@@ -58,24 +58,32 @@ def distinct_colours(wanted: Sequence[str], avoid: Iterable[str] = ()) -> list[s
     >>> distinct_colours([BLUE, "", BLUE])
     ['#0072B2', '#7A0099', '#D55E00']
     """
-    asked = {colour.upper() for colour in wanted}
-    free = (colour for colour in PALETTE if colour not in asked)
-    taken = asked.union(PALETTE, avoid)
-    found: list[str] = []
-    fresh = (colour for colour in _colours() if colour not in taken.union(found))
+    requested = {colour.upper() for colour in wanted}
+    unused_palette = [colour for colour in PALETTE if colour not in requested]
+    reserved = requested.union(PALETTE, avoid)
+    colours: list[str] = []
     for colour in wanted:
-        if colour and colour.upper() not in map(str.upper, found):
-            found.append(colour)
+        used = {earlier.upper() for earlier in colours}
+        if colour and colour.upper() not in used:
+            colours.append(colour)
+        elif colour and unused_palette:
+            colours.append(unused_palette.pop(0))
         else:
-            found.append(next(free, "") if colour else "")
-            found[-1] = found[-1] or next(fresh)
-    return found
+            unavailable = reserved.union(colours)
+            colours.append(next(new for new in _generated_colours() if new not in unavailable))
+    return colours
 
 
-def _colours() -> Iterator[str]:
+def _generated_colours() -> Iterator[str]:
     for number in itertools.count():
-        parts = colorsys.hls_to_rgb((FIRST_HUE + number * GOLDEN) % 1.0, LIGHTNESS[number // 5 % 2], 1.0)
-        yield "#{:02X}{:02X}{:02X}".format(*(round(255 * part) for part in parts))
+        hue = (FIRST_HUE + number * GOLDEN) % 1.0
+        lightness = LIGHTNESS[number // 5 % 2]
+        red, green, blue = colorsys.hls_to_rgb(hue, lightness, 1.0)
+        yield _hexadecimal(255 * red, 255 * green, 255 * blue)
+
+
+def _hexadecimal(red: float, green: float, blue: float) -> str:
+    return f"#{round(red):02X}{round(green):02X}{round(blue):02X}"
 
 
 def check_colour(what: str, colour: object) -> str:
@@ -95,7 +103,8 @@ def lighter(colour: str, share: float) -> str:
     >>> lighter("#FF8000", 0.5), lighter(BLUE, 0.0) == BLUE
     ('#FFC080', True)
     """
-    return "#{:02X}{:02X}{:02X}".format(*(round(part + (255 - part) * share) for part in rgb(colour)))
+    red, green, blue = (part + (255 - part) * share for part in rgb(colour))
+    return _hexadecimal(red, green, blue)
 
 
 def rgb(colour: str) -> bytes:
@@ -109,12 +118,23 @@ def on_dark(colour: str) -> str:
     >>> on_dark("#E69F00"), on_dark("#000000")
     ('#E69F00', '#808080')
     """
-    likes = (lighter(colour, share / 100) for share in range(101))
     paper = _luminance(DARK_PAPER)
-    return next(like for like in likes if (_luminance(like) + 0.05) / (paper + 0.05) >= CONTRAST)
+    for percent in range(101):
+        candidate = lighter(colour, percent / 100)
+        contrast = (_luminance(candidate) + 0.05) / (paper + 0.05)
+        if contrast >= CONTRAST:
+            return candidate
+    raise AssertionError("white has enough contrast")
 
 
 def _luminance(colour: str) -> float:
     """Relative luminance of a colour, as WCAG 2 defines it."""
-    linear = (part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in rgb(colour))
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    red, green, blue = (_linear(part / 255) for part in rgb(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    """A part of a colour in [0, 1], without the gamma correction of sRGB."""
+    if part <= 10 / 255:
+        return part / 12.92
+    return float(((part + 0.055) / 1.055) ** 2.4)

@@ -29,8 +29,8 @@ from fed_ucbvi.core.version import PROGRAM
 try:
     import numba
 except ValueError as error:  # Numba checks its settings when it is imported
-    given = os.environ.get("NUMBA_NUM_THREADS")
-    raise InputError(f"Numba does not start with NUMBA_NUM_THREADS={given}: {error}") from error
+    setting = os.environ.get("NUMBA_NUM_THREADS")
+    raise InputError(f"Numba does not start with NUMBA_NUM_THREADS={setting}: {error}") from error
 from numba import prange, types
 from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic
@@ -62,9 +62,11 @@ if numba.config.DISABLE_JIT:
 
 def kernel_sources() -> list[Path]:
     """Source files of the package that hold kernels: those that import this module, and this module."""
-    return [
-        path for path in sorted(PACKAGE.rglob("*.py")) if MODULE_NAME in path.read_bytes() or path == Path(__file__)
-    ]
+    sources = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path == Path(__file__) or MODULE_NAME in path.read_bytes():
+            sources.append(path)
+    return sources
 
 
 def _digest_of_sources() -> str:

@@ -1,4 +1,4 @@
-"""Writing files so that nothing half-written is ever left under its final name."""
+"""Reading and writing files, so that no half-written file is ever left under its final name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_MEMBERS = 64
 
 
 def check_free(folder: Path, kind: str, *, overwrite: bool) -> None:
-    """Raise unless ``folder`` may be written: absent, empty, or of the same ``kind`` and ``overwrite`` was said."""
+    """Raise unless ``folder`` may be written: absent, empty, or of the same ``kind`` with ``overwrite``."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir():
@@ -46,12 +46,12 @@ def check_free(folder: Path, kind: str, *, overwrite: bool) -> None:
 
 @contextmanager
 def naming(path: Path, draft: Path | None = None) -> Iterator[None]:
-    """An error of the system, a full disk for instance, names what was to be written, not nothing or its draft."""
+    """Give an error of the system, such as a full disk, the name of the file or folder that is being written."""
     try:
         yield
     except OSError as error:
-        unnamed = error.filename is None or (draft is not None and str(error.filename).startswith(str(draft)))
-        if unnamed and error.errno is not None:
+        names_draft = draft is not None and str(error.filename).startswith(str(draft))
+        if (error.filename is None or names_draft) and error.errno is not None:
             error.filename = str(path)
         raise
 
@@ -102,7 +102,7 @@ def _locked(draft: Path, *, folder: bool) -> int | None:
 
 
 def _is_same(opened: int, path: Path) -> bool:
-    """Return True if ``path`` is what was opened, and not moved away or replaced since."""
+    """True if ``path`` is the opened file, and not moved away or replaced since."""
     try:
         return os.path.samestat(os.fstat(opened), path.stat())
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Whatever damaged files make a reader raise becomes an :class:`InputError` that names the folder."""
+    """Turn any error of a reader of damaged files into an :class:`InputError` that names the folder."""
     try:
         yield
     except InputError as error:
@@ -191,7 +191,7 @@ def reading(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TableForm:
-    """Type and shape of a table, as the header says."""
+    """Type and shape of a table, from its header."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -202,10 +202,10 @@ class TableForm:
 
 
 class TableArchive:
-    """The tables of an .npz file: their forms are read from the headers, and a table only when it is asked for.
+    """The tables of an .npz file: their forms are read from the headers, and a table only when it is needed.
 
     Raises:
-        ValueError: if there is anything in the file but tables of numbers or text, of the lengths that it says.
+        ValueError: if the file has anything but tables of numbers or text, of the lengths in their headers.
     """
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
@@ -213,7 +213,9 @@ class TableArchive:
         if len(members) > MAX_MEMBERS:
             raise ValueError(f"there are {len(members):,} tables in it")
         self._archive = archive
-        self.forms = {member.filename.removesuffix(".npy"): self._form(member) for member in members}
+        self.forms: dict[str, TableForm] = {}
+        for member in members:
+            self.forms[member.filename.removesuffix(".npy")] = self._form(member)
         if len(self.forms) < len(members):
             raise ValueError("two tables in it have one name")
 
@@ -261,17 +263,20 @@ def reading_npz(path: Path, kind: str, what: str) -> Iterator[tuple[dict[str, An
         file.seek(0)
         with zipfile.ZipFile(file) as archive:
             data = TableArchive(archive)
-            about = None
-            if "about" in data and data.forms["about"].shape == ():
-                check_memory(
-                    f"The description in {path}",
-                    JSON_FACTOR * data.forms["about"].bytes // 4,
-                    SMALLER,
-                )
-                about = json.loads(str(data["about"]))
+            about = _read_description(path, data)
             if not isinstance(about, dict) or about.get("format") != kind:
                 raise InputError(f"{path} is not {what}.")
             yield about, data
+
+
+def _read_description(path: Path, data: TableArchive) -> Any:
+    """The JSON in the table ``about`` of an archive; None if there is no such text."""
+    if "about" not in data or data.forms["about"].shape != ():
+        return None
+    bytes_per_character = 4
+    needed = JSON_FACTOR * data.forms["about"].bytes // bytes_per_character
+    check_memory(f"The description in {path}", needed, SMALLER)
+    return json.loads(str(data["about"]))
 
 
 def read_json(path: Path) -> Any:
@@ -290,7 +295,7 @@ def _manifest(content: Mapping[str, object]) -> bytes:
 
 
 def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """The manifest of a folder written by this package, of one ``kind`` if said."""
+    """The manifest of a folder written by this package; of one ``kind`` if it is given."""
     path = folder / MANIFEST
     if not path.is_file():
         raise InputError(f"{folder} holds no {MANIFEST}: it is not something fed-ucbvi saved.")
@@ -311,7 +316,7 @@ def file_digest(path: Path) -> str:
 
 
 def manifest_digest(manifest: Path | Mapping[str, object]) -> str:
-    """What identifies a manifest, to the last byte: that in a folder, or one with this content."""
+    """Digest of a manifest, to the last byte: of the one in a folder, or of one with this content."""
     if isinstance(manifest, Path):
         text = (manifest / MANIFEST).read_bytes()
     else:
@@ -320,12 +325,11 @@ def manifest_digest(manifest: Path | Mapping[str, object]) -> str:
 
 
 def check_version(name: str | Path, manifest: Mapping[str, Any], version: int) -> None:
-    """Raise unless the manifest says that what ``name`` holds has this version of its format."""
+    """Raise unless the manifest of ``name`` has this version of its format."""
     if manifest.get("format_version") != version:
-        known = manifest.get("version")
-        if isinstance(known, str):
-            wrote = f"fed-ucbvi {printable(known)}, which"
-        else:
-            wrote = "the version of fed-ucbvi that"
+        program = manifest.get("version")
+        writer = "the version of fed-ucbvi that"
+        if isinstance(program, str):
+            writer = f"fed-ucbvi {printable(program)}, which"
         found = printable(str(manifest.get("format_version")))
-        raise InputError(f"{name} has format version {found}; this program reads {version}. Use {wrote} wrote it.")
+        raise InputError(f"{name} has format version {found}; this program reads {version}. Use {writer} wrote it.")

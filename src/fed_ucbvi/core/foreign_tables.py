@@ -1,7 +1,7 @@
-"""Reading CSV and Parquet of others, in a process of its own that a damaged file may end.
+"""Reading CSV and Parquet files of others, in a process of its own, which a damaged file may end.
 
-A damaged Parquet file can make Polars panic, or abort the process. So the file is read elsewhere, under a limit on
-memory, and comes back in the format of Arrow. The process is started with the first file and kept for the next ones.
+A damaged Parquet file can make Polars panic, or abort the process. So the file is read in another process, under a
+limit on memory, and returned in the format of Arrow. The process is started with the first file and kept for others.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).with_name("table_process.py")
 BYTES_PER_NUMBER = 32
-"""What a number of a table takes at most while it is read: twice as a column, and on the way between processes."""
+"""Largest memory of a number of a table while it is read: twice as a column, and on the way between processes."""
 
 
 @dataclass(frozen=True)
 class ForeignTable:
-    """The columns that were asked for, as far as there are, and the metadata by name."""
+    """The requested columns, as far as they exist, and the metadata by name."""
 
     frame: pl.DataFrame
     metadata: dict[str, str]
@@ -46,39 +46,41 @@ class _Reader:
         self._owner = 0
         self._lock = threading.Lock()
 
-    def ask(self, request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
-        """Its answer; an :class:`EOFError` if the process has ended instead."""
+    def request(self, request: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+        """The answer to a request; an :class:`EOFError` if the process has ended instead."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None
             assert process.stdout is not None
+            header = {**request, "bytes": len(content)}
             try:
-                process.stdin.write(json.dumps({**request, "bytes": len(content)}).encode() + b"\n")
+                process.stdin.write(json.dumps(header).encode() + b"\n")
                 process.stdin.write(content)
                 process.stdin.flush()
                 line = process.stdout.readline()
-                known: dict[str, Any] = json.loads(line) if line else {"bytes": 1}
-                table = process.stdout.read(known["bytes"])
+                answer: dict[str, Any] = json.loads(line) if line else {"bytes": 1}
+                table = process.stdout.read(answer["bytes"])
             except (BrokenPipeError, ValueError):
-                known = {"bytes": 1}
+                answer = {"bytes": 1}
                 table = b""
-            if len(table) < known["bytes"]:
+            if len(table) < answer["bytes"]:
                 self.close()
                 raise EOFError
-            return known, table
+            return answer, table
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-            words = [sys.executable, "-P", str(PROGRAM), str(memory.available_memory())]
-            pipes = {
-                "stdin": subprocess.PIPE,
-                "stdout": subprocess.PIPE,
-                "stderr": subprocess.DEVNULL,
-            }
-            self._process = subprocess.Popen(words, **pipes)  # type: ignore[call-overload]
+        process = self._process
+        is_own = self._owner == os.getpid()
+        if process is None or not is_own or process.poll() is not None:
+            process = subprocess.Popen(
+                [sys.executable, "-P", str(PROGRAM), str(memory.available_memory())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self._process = process
             self._owner = os.getpid()
-        assert self._process is not None
-        return self._process
+        return process
 
     def close(self) -> None:
         process = self._process
@@ -110,24 +112,29 @@ def read_table(
     import polars as pl
 
     memory.check_memory("Its content", 3 * len(content), "Use a smaller file.")
-    can_be_held = memory.available_memory() // (BYTES_PER_NUMBER * len(columns))
+    memory_for_rows = memory.available_memory() // (BYTES_PER_NUMBER * len(columns))
     request = {
         "kind": kind,
         "columns": list(columns),
         "metadata": list(metadata),
-        "most_rows": min(most_rows, can_be_held),
+        "most_rows": min(most_rows, memory_for_rows),
     }
     try:
-        known, table = _reader.ask(request, content)
+        answer, table = _reader.request(request, content)
     except EOFError:
         raise InputError("it is damaged, or needs more memory than there is.") from None
-    if "error" in known:
-        raise InputError(f"{printable(known['error']).rstrip('.')}.")
-    if known["rows"] > most_rows:
-        raise InputError(f"it has {known['rows']:,} rows; at most {most_rows:,} are possible.")
+    if "error" in answer:
+        raise InputError(f"{printable(answer['error']).rstrip('.')}.")
+    rows = answer["rows"]
+    if rows > most_rows:
+        raise InputError(f"it has {rows:,} rows; at most {most_rows:,} are possible.")
     if not table:
-        needed = BYTES_PER_NUMBER * len(columns) * known["rows"]
-        memory.check_memory(f"A table of {known['rows']:,} rows", needed, "Use a smaller file.")
-        raise InputError(f"it has {known['rows']:,} rows, more than there is memory for.")
+        needed = BYTES_PER_NUMBER * len(columns) * rows
+        memory.check_memory(f"A table of {rows:,} rows", needed, "Use a smaller file.")
+        raise InputError(f"it has {rows:,} rows, more than there is memory for.")
     frame = pl.read_ipc(io.BytesIO(table))
-    return ForeignTable(frame, known["metadata"], known.get("columns", frame.columns))
+    return ForeignTable(
+        frame=frame,
+        metadata=answer["metadata"],
+        columns=answer.get("columns", frame.columns),
+    )

@@ -18,4 +18,5 @@ def shared(index: int, length: int) -> int:
 @embedded
 def reward_at(i: int, h: int, s: int, a: int, rewards: FloatArray) -> float:
     """The reward of agent i at (h,s,a)."""
-    return float(rewards[shared(i, rewards.shape[0]), shared(h, rewards.shape[1]), s, a])
+    h_of_table = shared(h, rewards.shape[1])
+    return float(rewards[shared(i, rewards.shape[0]), h_of_table, s, a])

@@ -1,4 +1,4 @@
-"""The memory that is available, and the check of what is needed against it, before anything is built or unpacked."""
+"""The available memory, and the check of the needed memory against it, before anything is built or unpacked."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fed_ucbvi.core.numbers import byte_count
 ALWAYS_AVAILABLE = 1 << 24
 """Bytes that are not compared with anything: less than the program itself takes."""
 JSON_FACTOR = 32
-"""Bytes of memory that one byte of JSON takes at most as Python values; short lists and numbers take most."""
+"""Largest memory of one byte of JSON as Python values; short lists and numbers take most."""
 GROUPS = Path("/sys/fs/cgroup")
 
 
 KERNEL_COPIES = 5
 """Tables of the size of a kernel that are held for every agent with tables of its own while they are put together."""
 BUILT_COPIES = 8
-"""The same, held once."""
+"""Tables of the size of a kernel that are held once."""
 BYTES_PER_ROW = 600
 """Memory of a row of a kernel, P(.|s,a), as Python values."""
 BYTES_PER_CELL = 8
@@ -55,10 +55,11 @@ class ProblemSize:
     def bytes(self, agents: int, *, alike: bool) -> int:
         """Memory while it is built for so many agents; where they are ``alike``, one kernel serves all of them."""
         rows = self.steps * self.states * self.actions
-        kernel = rows * self.next_states * 8
+        kernel = 8 * rows * self.next_states
         kernels = agents if self.own_tables or not alike else 1
-        python = rows * (BYTES_PER_ROW if self.by_row else 0)
-        return kernel * (BUILT_COPIES + KERNEL_COPIES * kernels) + python + self.scratch + BYTES_PER_AGENT * agents
+        arrays = kernel * (BUILT_COPIES + KERNEL_COPIES * kernels)
+        python_values = BYTES_PER_ROW * rows if self.by_row else 0
+        return arrays + python_values + self.scratch + BYTES_PER_AGENT * agents
 
 
 def check_problem(name: str, size: ProblemSize, agents: int, horizon: int, *, alike: bool) -> None:
@@ -71,14 +72,16 @@ def check_problem(name: str, size: ProblemSize, agents: int, horizon: int, *, al
 
 
 def _short(count: int) -> str:
-    return f"{count:,}" if count < 10**15 else f"{count:.3g}"
+    if count < 10**15:
+        return f"{count:,}"
+    return f"{count:.3g}"
 
 
 SMALLER = "Use a smaller problem, or a machine with more memory."
 
 
 def check_memory(what: str, needed: int, instead: str) -> None:
-    """Raise if more memory is needed than is available; ``what`` begins the sentence, ``instead`` says what to do.
+    """Raise if more memory is needed than is available; ``what`` begins the sentence, ``instead`` is the advice.
 
     >>> check_memory("A table of 3 numbers", 24, "Use fewer.")
     >>> check_memory("A table of 10^30 numbers", 8 * 10**30, "Use fewer.")  # doctest: +ELLIPSIS
@@ -96,7 +99,10 @@ def check_memory(what: str, needed: int, instead: str) -> None:
 
 def available_memory() -> int:
     """Bytes that this process can still take: of the machine, of its control groups and by its own limits."""
-    return max(0, min([_left_on_machine(), *_left_in_groups(), *_left_by_limits()]))
+    left = [_left_on_machine()]
+    left += _left_in_groups()
+    left += _left_by_limits()
+    return max(0, min(left))
 
 
 def _left_on_machine() -> int:
@@ -107,7 +113,7 @@ def _left_on_machine() -> int:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """What each control group of this process, and each group around it, leaves."""
+    """Memory that each control group of this process, and each group around it, leaves."""
     for line in group_lines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -134,7 +140,7 @@ def _left_in_groups() -> Iterator[int]:
 
 
 def group_lines() -> list[str]:
-    """The control groups of this process, one a line: number, controllers and path."""
+    """The control groups of this process, one per line: number, controllers and path."""
     try:
         return Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -142,15 +148,12 @@ def group_lines() -> list[str]:
 
 
 def _left_by_limits() -> Iterator[int]:
-    """What the limits on this process leave: on its addresses, and on its data."""
-    known = dict(_fields(Path("/proc/self/status")))
-    for kind, used in (
-        (resource.RLIMIT_AS, "VmSize:"),
-        (resource.RLIMIT_DATA, "VmData:"),
-    ):
+    """Memory that the limits on this process leave: on its addresses, and on its data."""
+    usage = dict(_fields(Path("/proc/self/status")))
+    for kind, used in ((resource.RLIMIT_AS, "VmSize:"), (resource.RLIMIT_DATA, "VmData:")):
         limit, _ = resource.getrlimit(kind)
         if limit != resource.RLIM_INFINITY:
-            yield limit - known.get(used, 0) * 1024
+            yield limit - usage.get(used, 0) * 1024
 
 
 def _number(path: Path) -> int | None:

@@ -33,7 +33,7 @@ class Bracket(NamedTuple):
 
 
 def none_for_nan(content: Any) -> Any:
-    """The same with None where there is NaN, which JSON cannot write: what is unknown, as regret in a live run."""
+    """The content with None for every NaN, which marks unknown figures and cannot be written as JSON."""
     if isinstance(content, Mapping):
         return {key: none_for_nan(entry) for key, entry in content.items()}
     if isinstance(content, tuple):

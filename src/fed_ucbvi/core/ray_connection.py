@@ -14,7 +14,7 @@ from fed_ucbvi.core.errors import InputError, missing_package
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No reports on usage, no advice about accelerators."""
-PATIENCE = 10.0
+ANSWER_TIMEOUT = 10.0
 """Seconds in which a cluster must answer."""
 
 
@@ -24,7 +24,7 @@ def check_ray(address: str | None) -> None:
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
         try:
-            socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+            socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT).close()
         except (OSError, OverflowError) as error:
             raise InputError(
                 f"no Ray cluster answers at {address} ({error}); start one with 'ray start --head', or correct "
@@ -44,9 +44,9 @@ def _ray() -> Any:
 
 @contextmanager
 def connected_to_ray(address: str | None, processes: int) -> Iterator[Any]:
-    """Ray: as the caller has it already, or connected to a cluster, or started here; ended if it was begun here.
+    """Ray: the caller's connection, or a new one to a cluster, or a cluster started here, which is ended here.
 
-    What Ray has to say stays off standard output. ``processes`` is how many run at a time if it is started here.
+    Ray's messages stay off standard output. ``processes`` is the number that run at a time if it is started here.
     """
     ray = _ray()
     if ray.is_initialized():

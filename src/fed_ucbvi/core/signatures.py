@@ -1,4 +1,4 @@
-"""What a server signs with the key of its certificate, and how it is checked with that of the authority."""
+"""Signatures by the key of a server's certificate, and their check with the certificate of the authority."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_signature(
     authority: bytes,
     host: str | None = None,
 ) -> None:
-    """Raise unless a server of this authority (for ``host``, if that is said) has signed the text."""
+    """Raise unless a server of this authority (for ``host``, if it is given) has signed the text."""
     key = check_server_certificate(certificate.encode(), authority, host).public_key()
     try:
         if not isinstance(key, ec.EllipticCurvePublicKey):
@@ -51,17 +51,18 @@ def check_signature(
 
 
 def check_usage(certificate: x509.Certificate, usage: x509.ObjectIdentifier) -> None:
-    """Raise unless the certificate says that it is for servers, or nodes; one that says nothing is for neither."""
+    """Raise unless the certificate is for servers, or nodes, by its extended key usage; without one it is neither."""
     try:
         allowed = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except (x509.ExtensionNotFound, ValueError):
         allowed = []
     if usage not in allowed:
+        kind = "nodes"
+        name = "clientAuth"
         if usage == FOR_SERVERS:
-            kind, named = ("servers", "serverAuth")
-        else:
-            kind, named = ("nodes", "clientAuth")
-        raise InputError(f"the certificate is not one for {kind} (its extended key usage lacks {named}).")
+            kind = "servers"
+            name = "serverAuth"
+        raise InputError(f"the certificate is not one for {kind} (its extended key usage lacks {name}).")
 
 
 def check_strength(
@@ -111,7 +112,7 @@ def check_party_certificate(certificate: x509.Certificate, usage: x509.ObjectIde
 
 
 def check_server_certificate(pem: bytes, authority: bytes, host: str | None = None) -> x509.Certificate:
-    """The certificate of a server of this authority, for ``host`` if that is said, that is good today; or raise."""
+    """The certificate of a server of this authority (for ``host``, if it is given) that is valid today; or raise."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         authorities = x509.load_pem_x509_certificates(authority)
@@ -120,8 +121,10 @@ def check_server_certificate(pem: bytes, authority: bytes, host: str | None = No
         raise InputError("the server's certificate is damaged, or names no host.") from error
     if not any(issued_by(certificate, one) for one in authorities):
         raise InputError("the server's certificate is not of this federation's authority.")
-    if not certificate.not_valid_before_utc <= datetime.datetime.now(datetime.UTC) <= certificate.not_valid_after_utc:
-        raise InputError(f"the server's certificate is good until {certificate.not_valid_after_utc:%Y-%m-%d} only.")
+    start = certificate.not_valid_before_utc
+    end = certificate.not_valid_after_utc
+    if not start <= datetime.datetime.now(datetime.UTC) <= end:
+        raise InputError(f"the server's certificate is good until {end:%Y-%m-%d} only.")
     if host is not None and alternative_name(host) not in names:
         raise InputError(f"the server's certificate is not for '{printable(host[:80])}'.")
     check_party_certificate(certificate, FOR_SERVERS)
@@ -129,14 +132,17 @@ def check_server_certificate(pem: bytes, authority: bytes, host: str | None = No
 
 
 def alternative_name(host: str) -> x509.GeneralName:
+    """A host as it is written in certificates: its IP address, or its name."""
     ip = ip_of(host)
-    if ip is None and not (host and host.isascii()):
+    if ip is not None:
+        return x509.IPAddress(ip)
+    if not host or not host.isascii():
         raise InputError(f"'{printable(host)}' is no host; write names of other scripts as IDNA does (xn--...).")
-    return x509.DNSName(host) if ip is None else x509.IPAddress(ip)
+    return x509.DNSName(host)
 
 
 def issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Whether the authority has signed the certificate itself."""
+    """True if the authority has signed the certificate itself."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

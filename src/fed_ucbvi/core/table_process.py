@@ -1,6 +1,6 @@
-"""The program that reads foreign tables; :mod:`fed_ucbvi.core.foreign_tables` starts it and talks to it.
+"""The program that reads foreign tables; :mod:`fed_ucbvi.core.foreign_tables` starts it and sends it requests.
 
-It imports nothing of this package, so that it starts soon. A request is a line of JSON and, behind it, the content of
+It imports nothing of this package, so that it starts fast. A request is a line of JSON and, behind it, the content of
 a file. The answer is a line of JSON and, behind it, the table in the format of Arrow.
 """
 
@@ -21,24 +21,25 @@ def answer(request: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any], 
     file = io.BytesIO(content)
     if request["kind"] == "csv":
         frame = pl.read_csv(file, infer_schema=False)
-        return {"metadata": {}, "rows": frame.height, "columns": frame.columns}, _arrow(frame, request["columns"])
+        header = {"metadata": {}, "rows": frame.height, "columns": frame.columns}
+        return header, _arrow(frame, request["columns"])
     metadata = {name: text for name, text in pl.read_parquet_metadata(file).items() if name in request["metadata"]}
     schema = pl.read_parquet_schema(file)
     rows = int(pl.scan_parquet(file).select(pl.len()).collect().item())
     if rows > request["most_rows"]:
         return {"metadata": metadata, "rows": rows}, b""
     columns = [name for name in schema if name in request["columns"]]
-    nested = [name for name in columns if schema[name].is_nested()]
-    if nested:
-        raise ValueError(f"the column {nested[0]} holds {schema[nested[0]]}, expected numbers or text")
+    for name in columns:
+        if schema[name].is_nested():
+            raise ValueError(f"the column {name} holds {schema[name]}, expected numbers or text")
     frame = pl.read_parquet(file, columns=columns)
-    missing = [name for name in request["columns"] if name not in columns]
-    known = {
+    complete = all(name in columns for name in request["columns"])
+    header = {
         "metadata": metadata,
         "rows": rows,
-        "columns": list(schema) if missing else columns,
+        "columns": columns if complete else list(schema),
     }
-    return known, _arrow(frame, columns)
+    return header, _arrow(frame, columns)
 
 
 def _arrow(frame: pl.DataFrame, columns: list[str]) -> bytes:
@@ -48,7 +49,7 @@ def _arrow(frame: pl.DataFrame, columns: list[str]) -> bytes:
 
 
 def serve() -> None:
-    """Answer requests until the other side closes; no more memory than is allowed by the first argument is taken."""
+    """Answer requests until the other side closes; the first argument is the largest memory to take."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = int(sys.argv[1])
     if hard == resource.RLIM_INFINITY or most < hard:
@@ -59,13 +60,14 @@ def serve() -> None:
         request = json.loads(line)
         content = requests.read(request["bytes"])
         try:
-            known, table = answer(request, content)
+            header, table = answer(request, content)
         except BaseException as error:
             if not isinstance(error, Exception):  # a panic of Polars, after which nothing is certain
                 raise SystemExit(1) from error
-            known = {"error": f"{error}"[:1000]}
+            header = {"error": f"{error}"[:1000]}
             table = b""
-        answers.write(json.dumps({**known, "bytes": len(table)}).encode() + b"\n")
+        header["bytes"] = len(table)
+        answers.write(json.dumps(header).encode() + b"\n")
         answers.write(table)
         answers.flush()
 

@@ -34,7 +34,7 @@ def shortened(text: str, longest: int = 60) -> str:
 
 
 def with_printable_texts(content: Content) -> Content:
-    """The same value with every text in it made printable: in lists, tuples, mappings and dataclasses alike."""
+    """The value with every text in it made printable: in lists, tuples, mappings and dataclasses alike."""
     made: Any = content
     if isinstance(content, str):
         made = one_line(content)
@@ -64,7 +64,7 @@ def html_table(title: str, rows: Iterable[Sequence[str]], header: Sequence[str] 
 
 
 class Tabled:
-    """What a notebook shows as a table of the numbers in its summary."""
+    """An object that a notebook shows as a table of the numbers in its summary."""
 
     def summary(self) -> dict[str, Any]:
         """Its figures by name, ready for JSON."""

@@ -50,7 +50,7 @@ COMMON = ("agents", "eps_p", "seed")
 """The parameters that every environment may have; all others are its own options."""
 DIGEST = "digest"
 FederationLike = Federation | MDP | Sequence[MDP] | str
-"""What :func:`as_federation` takes."""
+"""Problems that :func:`as_federation` accepts."""
 MUST_GIVE = "must give a Federation or a list of MDPs"
 
 
@@ -186,11 +186,6 @@ class Environment:
         if ENVIRONMENTS.get(self.name) is not self.made:
             return False
         return str(self.made.__module__).startswith(f"{__name__}.")
-
-    @property
-    def _ours(self) -> bool:
-        """Whether it belongs to this package; such environments write their own description."""
-        return ENVIRONMENTS.get(self.name) is self.made and str(self.made.__module__).startswith(f"{__name__}.")
 
     def _call(self, accepted: Mapping[str, Any]) -> Federation:
         assert not isinstance(self.made, Federation)

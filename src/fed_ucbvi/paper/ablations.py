@@ -8,7 +8,7 @@ from typing import Any
 
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import ANY, Claim, Finding, Pairs, judge, ratios_at_most
+from fed_ucbvi.paper.judging import ANY_CONDITION, Claim, Finding, Pairs, judge, ratios_at_most
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Figure, Section, Verdict
 from fed_ucbvi.paper.report.panels import Series
@@ -16,7 +16,7 @@ from fed_ucbvi.paper.report.traces import Measure, Traces, regret, rounds
 
 ALGORITHM = "fed-ucbvi"
 MARKERS: dict[float, Marker] = {0.0: "cross", 0.1: "circle"}
-"""How each eps_p that is run is drawn."""
+"""The marker of each eps_p that is run."""
 PAPER = "as in the paper"
 LOCAL = "local rule only"
 GLOBAL = "global rule only"
@@ -94,28 +94,40 @@ def _global_rule(table: Traces) -> Finding | None:
     lines = []
     for eps_p in table.values("eps_p"):
         by_label = {group["label"]: group for group in table.having(eps_p=eps_p)}
-        if not {PAPER, LOCAL} <= by_label.keys():
+        if PAPER not in by_label or LOCAL not in by_label:
             continue
+        paper = by_label[PAPER]
+        local = by_label[LOCAL]
         where = draw.eps_text(eps_p)
-        counts = cells[where] = by_label[PAPER].paired(by_label[LOCAL], rounds)
-        prints = {run.about.seed: run.fingerprint for run in by_label[LOCAL].runs}
-        same = sum(prints.get(run.about.seed) == run.fingerprint for run in by_label[PAPER].runs)
-        fired = sum(run.rules_fired.get("global", 0) for run in by_label[PAPER].runs)
-        both, local = (by_label[label].mean(rounds) for label in (PAPER, LOCAL))
+        cells[where] = paper.paired(local, rounds)
+        local_runs = {run.about.seed: run.fingerprint for run in local.runs}
+        same = sum(local_runs.get(run.about.seed) == run.fingerprint for run in paper.runs)
+        fired = sum(run.rules_fired.get("global", 0) for run in paper.runs)
+        rounds_of_both = paper.mean(rounds)
+        rounds_of_local = local.mean(rounds)
         text = (
-            f"at {where} {both:,.0f} rounds with both rules, {local:,.0f} with the local rule alone; "
-            f"{same} of {len(counts.seeds)} runs are the same round by round, and the global rule fired {fired} times"
+            f"at {where} {rounds_of_both:,.0f} rounds with both rules, {rounds_of_local:,.0f} with the local rule "
+            f"alone; {same} of {len(cells[where].seeds)} runs are the same round by round, and the global rule fired "
+            f"{fired} times"
         )
         if GLOBAL in by_label:
             alone = by_label[GLOBAL]
-            text += f" (alone it would take {alone.mean(rounds):,.0f} rounds, for a regret of "
-            text += f"{alone.mean(regret):,.0f} instead of {by_label[PAPER].mean(regret):,.0f})"
+            text += (
+                f" (alone it would take {alone.mean(rounds):,.0f} rounds, for a regret of "
+                f"{alone.mean(regret):,.0f} instead of {paper.mean(regret):,.0f})"
+            )
         texts.append(text)
-        lines.append(f"{both:,.0f} rounds against {local:,.0f} with the local rule alone at {where}")
-    asked = ratios_at_most(1.0, cells, strictly=True)
-    if asked:
-        return Finding(asked, "; ".join(texts), lines[0], partly=ANY)
-    return None
+        both_rules = f"{rounds_of_both:,.0f} rounds"
+        lines.append(f"{both_rules} against {rounds_of_local:,.0f} with the local rule alone at {where}")
+    conditions = ratios_at_most(1.0, cells, strictly=True)
+    if not conditions:
+        return None
+    return Finding(
+        conditions=conditions,
+        text="; ".join(texts),
+        line=lines[0],
+        partly=ANY_CONDITION,
+    )
 
 
 def _points(measure: Measure, table: Traces) -> Iterator[Series]:

@@ -160,22 +160,22 @@ def regret_bound_terms(
     if stationary:
         raise InputError('counts over all steps together (stationary=True) go with proof="kl" only.')
     b = beta_max(S, A, H, M, T, delta)
-    to_agents = (2 * T * eps_p * H**2, 2 * T * eps_r * H)
     if proof == "mended":
-        return RegretBound(*_mended(S, A, H, M, T, eps_p, eps_r, b), *to_agents)
+        return _mended(S, A, H, M, T, eps_p, eps_r, b)
+    reduction_kernels = 2 * T * eps_p * H**2
+    reduction_rewards = 2 * T * eps_r * H
     return RegretBound(
-        138 * math.e * b * math.sqrt(H**3 * S * A * T / M),
-        6020 * math.e**2 * H**3 * S**2 * A * b**2,
-        595 * math.e * b * T * H**2 * eps_p - to_agents[0],
-        148 * math.e * b * T * H**2 * eps_r - to_agents[1],
-        *to_agents,
+        exploration=138 * math.e * b * math.sqrt(H**3 * S * A * T / M),
+        burn_in=6020 * math.e**2 * H**3 * S**2 * A * b**2,
+        kernels=595 * math.e * b * T * H**2 * eps_p - reduction_kernels,
+        rewards=148 * math.e * b * T * H**2 * eps_r - reduction_rewards,
+        reduction_kernels=reduction_kernels,
+        reduction_rewards=reduction_rewards,
     )
 
 
-def _mended(
-    S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, b: float
-) -> tuple[float, float, float, float]:
-    """Exploration, burn-in, kernels and rewards; the letters are those of ``docs/theory.md``."""
+def _mended(S: int, A: int, H: int, M: int, T: int, eps_p: float, eps_r: float, b: float) -> RegretBound:
+    """The bound with the constants of the mended proof; the letters are those of ``docs/theory.md``."""
     e = math.e
     root = math.sqrt
     per_count = 72  # of H^2 S b / N in one step: 11 + 28 + 11 + 14/3 + 9/2 + sqrt(88) + 10/3
@@ -187,11 +187,13 @@ def _mended(
     lower = both * (2 * variance_rest + 4 * root(6.5)) + first_visits + (4 + 8 + 4 * per_count) / M
     steps_p = 9.125 + 9 + 15
     steps_r = 3 + 6 + 10
-    return (
-        2 * leading * e * b * root(H**3 * S * A * T / M),
-        2 * lower * e * H**3 * S**2 * A * b**2 + (quadratic * e * b) ** 2 * H**3 * S * A / M,
-        (2 * steps_p * e + 3) * T * H**2 * eps_p,
-        (2 * steps_r * e + 2) * T * H * eps_r,
+    return RegretBound(
+        exploration=2 * leading * e * b * root(H**3 * S * A * T / M),
+        burn_in=2 * lower * e * H**3 * S**2 * A * b**2 + (quadratic * e * b) ** 2 * H**3 * S * A / M,
+        kernels=(2 * steps_p * e + 3) * T * H**2 * eps_p,
+        rewards=(2 * steps_r * e + 2) * T * H * eps_r,
+        reduction_kernels=2 * T * eps_p * H**2,
+        reduction_rewards=2 * T * eps_r * H,
     )
 
 
@@ -231,7 +233,14 @@ def kl_regret_bound(S: int, A: int, H: int, M: int, T: int, delta: float, *, sta
     X = early + exploration + K * inverse
     Y = (a + math.sqrt(2 * beta_kernel)) * math.sqrt(H * (H - 1) * inverse / 2)
     W = (Y + math.sqrt(Y * Y + 4 * X)) ** 2 / 4
-    return RegretBound(exploration, W - exploration, 0.0, 0.0, 0.0, 0.0)
+    return RegretBound(
+        exploration=exploration,
+        burn_in=W - exploration,
+        kernels=0.0,
+        rewards=0.0,
+        reduction_kernels=0.0,
+        reduction_rewards=0.0,
+    )
 
 
 def _log_binomial(n: int, S: int) -> float:
@@ -274,7 +283,8 @@ def regret_bound(
     >>> regret_bound(S=8, A=4, H=10, M=20, T=10**12, eps_p=0, eps_r=0, delta=0.05) < trivial_bound(10, 10**12)
     True
     """
-    return regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta, proof=proof, stationary=stationary).federated
+    terms = regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta, proof=proof, stationary=stationary)
+    return terms.federated
 
 
 def trivial_bound(H: int, T: int) -> float:
@@ -351,15 +361,22 @@ def rounds_bound(
     check_sizes(S, A, H, M, T, eps_p, 0.0, delta)
     check_number("min_round_growth", min_round_growth, at_least=0)
     if rule == "global":
-        cells, longest = (S * A, T * H) if stationary else (S * A * H, T)
-        k = 8 * (H if stationary else 1) * math.log(2 * cells * M * T / delta)
-        most = M + (M + 0.5) * math.log(longest)
+        if stationary:
+            cells = S * A
+            longest = T * H
+            steps_together = H
+        else:
+            cells = S * A * H
+            longest = T
+            steps_together = 1
+        for_sure = M + (M + 0.5) * math.log(longest)
+        per_cell = for_sure
         if eps_p == 0:
-            most = min(
-                most,
-                M + 1 + (M + 0.5) * math.log(k) + max(0.0, math.log(longest / k)) / math.log(1.25),
-            )
-        rounds = min(float(T), 1 + cells * most)
+            k = 8 * steps_together * math.log(2 * cells * M * T / delta)
+            growth = max(0.0, math.log(longest / k)) / math.log(1.25)
+            with_probability = M + 1 + (M + 0.5) * math.log(k) + growth
+            per_cell = min(for_sure, with_probability)
+        rounds = min(float(T), 1 + cells * per_cell)
         if min_round_growth > 0:
             return min(rounds, 2 + math.log(T) / math.log1p(min_round_growth))
         return rounds
@@ -391,7 +408,10 @@ def first_episode(holds: Callable[[int], bool], start: int = 1) -> int | None:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 

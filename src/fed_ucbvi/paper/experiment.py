@@ -1,4 +1,4 @@
-"""What an experiment is, and how large: the paper's settings, and which of them are run at which size."""
+"""Experiments and their sizes: the paper's settings, and which of them are run at which size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fed_ucbvi.paper.report.content import Section, Verdict
 from fed_ucbvi.paper.report.traces import Traces
 
 Grids = list[dict[str, Any]]
-"""What a sweep runs; see :class:`~fed_ucbvi.sweeps.specification.Sweep`."""
+"""Grids of a sweep; see :class:`~fed_ucbvi.sweeps.specification.Sweep`."""
 
 EPISODES = {"gridworld": 30_000, "synthetic": 3_000}
 """The paper's environments and their T."""
@@ -100,7 +100,7 @@ class Experiment:
         return [verdict for verdict in self.verdicts(table) if verdict is not None]
 
     def grids_at(self, stage: int, table: Traces, scale: RunScale) -> Grids:
-        """What to run at a stage; ``table`` has the runs of earlier stages."""
+        """Runs of a stage; ``table`` has the runs of earlier stages."""
         if stage == 0:
             return self.grids(scale)
         if stage <= len(self.further):

@@ -1,4 +1,4 @@
-"""What the theory promises before any run: rounds, bytes, regret, and whether to federate at all."""
+"""Forecasts from the theory before any run: rounds, bytes, regret, and whether to federate at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fed_ucbvi.problem.units import Units
 
 
 class Promise(NamedTuple):
-    """What is proved of Fed-KL-UCBVI.
+    """Proved bounds for Fed-KL-UCBVI.
 
     Attributes:
         rounds: at most, with probability ``1 - delta``.
@@ -96,12 +96,12 @@ class Forecast(Tabled):
 
     @property
     def global_rule_reachable(self) -> bool:
-        """Whether N, at most M T, can reach nu."""
+        """True if N, at most M T, can reach nu."""
         return self.agents * self.episodes >= self.nu
 
     @property
     def verdict(self) -> str:
-        """Whether the bounds favour federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
+        """Verdict of the bounds on federating: ``yes``, ``no``, or ``undecided`` if both bounds exceed ``H T``."""
         together = self.bound.federated
         if min(together, self.alone) >= self.trivial:
             return "undecided"

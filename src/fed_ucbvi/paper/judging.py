@@ -1,12 +1,12 @@
-"""How a claim is judged: every seed is a repetition of the experiment, and the verdict is what most seeds say.
+"""Judgement of claims: every seed is a repetition of the experiment, and the verdict is the answer of most seeds.
 
-A rule turns the runs of one seed, in all cells of an environment, into an outcome. Whether most seeds, of all there
-could be, say *holds*, and whether most say at least *holds partly*, is decided by an exact sign test. It looks at
+A rule turns the runs of one seed, in all cells of an environment, into an outcome. An exact sign test decides if the
+answer of most seeds, of all that are possible, is *holds*, and if it is at least *holds partly*. It looks at
 the first 5, 10, 20 and 40 seeds and stops where the count of one answer reaches the bound of that look. The bounds
 spend an error of 5 % over the looks (:data:`BOUNDS`): in an environment, an outcome better than the truth has a
-probability of at most 5 %, and so has a worse one, whatever the law of regrets, also where rare seeds fail, which
-Student's interval of a mean does not see. What the environments say is combined: a claim is said to hold, or not to
-hold, wrongly with a probability of at most 5 %; *holds partly* rests on single environments. Where an open
+probability of at most 5 %, and so has a worse one, whatever the law of regrets, also where rare seeds fail, for which
+Student's interval of a mean does not account. The outcomes of environments are combined: *holds* and *does not hold*
+are wrong with a probability of at most 5 %; *holds partly* rests on single environments. Where an open
 environment could change the verdict, the claim is undecided, and that environment gets further seeds.
 """
 
@@ -34,11 +34,11 @@ BOUNDS = (5, 9, 16, 28)
 """The count of equal answers that decides at each look.
 
 Each is the least that spends at most 5/8, 6/8, 7/8 and all of the error up to its look; together they spend 4.49 %.
-The probability of ever reaching a bound is largest where half of all seeds say yes; tests compute it exactly.
+The probability of ever reaching a bound is largest where half of all seeds meet the condition; tests compute it.
 """
-ANY = 1e-6
-NEVER = 2.0
-"""Shares of conditions from which on a claim holds partly: if any is met; and not at all."""
+ANY_CONDITION = 1e-6
+NOT_PARTLY = 2.0
+"""Shares of conditions from which on a claim holds partly: if any is met; and never."""
 RANKS: tuple[Outcome, ...] = ("does not hold", "holds partly", "holds")
 ERROR_TERM = (
     "Each seed is judged by itself, in all cells; the outcome in an environment is what most seeds say, by an exact "
@@ -51,7 +51,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 class Majority(NamedTuple):
-    """Whether most seeds say yes (None: open), by how many of how many."""
+    """The answer of most seeds (None: open), with the number of those that say yes and of all."""
 
     answer: bool | None
     yes: int
@@ -59,46 +59,53 @@ class Majority(NamedTuple):
 
     @property
     def needed(self) -> int | None:
-        """About how many seeds would decide, with probability 80 % if the share found is the true one."""
+        """Approximate number of seeds that would decide, with probability 80 % if the observed share is true."""
         from scipy.special import ndtri
 
         share = self.yes / self.seeds if self.seeds else 0.5
         if share == 0.5:
             return None
-        room = ndtri(1 - ERROR) / 2 + ndtri(POWER) * math.sqrt(share * (1 - share))
-        enough = math.ceil(float(room / (share - 0.5)) ** 2)
-        return max(enough, next((look for look in LOOKS if look > self.seeds), self.seeds + 1))
+        distance = ndtri(1 - ERROR) / 2 + ndtri(POWER) * math.sqrt(share * (1 - share))
+        enough = math.ceil(float(distance / (share - 0.5)) ** 2)
+        later_looks = [look for look in LOOKS if look > self.seeds]
+        next_look = later_looks[0] if later_looks else self.seeds + 1
+        return max(enough, next_look)
 
 
 def majority(answers: Iterable[bool | None]) -> Majority:
-    """The answer of the first look that gives one; the seeds after it, or after one that is unknown, do not count.
+    """The answer of the first look that decides; seeds after it, or after an unknown one, do not count.
 
     >>> majority([True] * 5), majority([True] * 4 + [False, None])
     (Majority(answer=True, yes=5, seeds=5), Majority(answer=None, yes=4, seeds=5))
     """
-    known = [*takewhile(lambda answer: answer is not None, answers)]
+    known = list(takewhile(lambda answer: answer is not None, answers))
     for look, bound in zip(LOOKS, BOUNDS, strict=True):
         yes = known[:look].count(True)
         if len(known) >= look and max(yes, look - yes) >= bound:
-            return Majority(yes >= bound, yes, look)
-    return Majority(None, known.count(True), len(known))
+            return Majority(answer=yes >= bound, yes=yes, seeds=look)
+    return Majority(answer=None, yes=known.count(True), seeds=len(known))
 
 
 Pairs = run_table.Pairs[Trace]
 Cells = Mapping[str, Pairs]
-"""What is compared in each cell, by its name."""
+"""The compared groups in each cell, by its name."""
 Find = Callable[[Traces], "Finding | None"]
-"""What runs of one environment say; None if they cannot judge."""
+"""The finding from the runs of one environment; None if they cannot judge."""
 
 
 def against(part: Traces, others: Traces, measure: Measure) -> list[Pairs]:
     """Each group of ``part`` beside those of ``others`` in the same cell."""
-    both = [group.paired(other, measure) for group in part for other in others.counterparts(group)]
-    return [pairs for pairs in both if pairs.seeds]
+    found = []
+    for group in part:
+        for other in others.counterparts(group):
+            pairs = group.paired(other, measure)
+            if pairs.seeds:
+                found.append(pairs)
+    return found
 
 
 class Condition(NamedTuple):
-    """A question about one cell: whether a figure is at most a limit, or below it, for each seed."""
+    """A condition on one cell: for each seed, a figure is at most a limit, or below it."""
 
     where: str
     figures: Mapping[Seeds, float]
@@ -130,17 +137,27 @@ class Condition(NamedTuple):
 
     @property
     def near(self) -> bool:
-        """Whether the middle is within 5 % of the limit, which an open figure is then said to be at."""
+        """True if the middle is within 5 % of the limit; an open figure is then reported as at the limit."""
         return abs(self.middle - self.limit) <= 0.05 * abs(self.limit)
 
 
 def ratios_at_most(limit: float, cells: Cells, *, strictly: bool = False) -> list[Condition]:
-    """For each cell whether a measure of a group is at most ``limit`` times the other's, or below."""
-    return [Condition(where, one.ratios, limit, (one.group, one.other), strictly) for where, one in cells.items()]
+    """For each cell the condition that a measure of a group is at most ``limit`` times the other's, or below."""
+    conditions = []
+    for where, pairs in cells.items():
+        condition = Condition(
+            where=where,
+            figures=pairs.ratios,
+            limit=limit,
+            groups=(pairs.group, pairs.other),
+            strictly=strictly,
+        )
+        conditions.append(condition)
+    return conditions
 
 
 class Judged(NamedTuple):
-    """What most seeds say in an environment, the count that says it, and the seeds of which it is not known."""
+    """The outcome in an environment, the majority that decided it, and the seeds whose answer is not known."""
 
     outcome: Outcome
     majority: Majority
@@ -148,7 +165,7 @@ class Judged(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What is judged: in a few words, in a sentence, where it is claimed, and when it holds."""
+    """A claim: in a few words, in a sentence, its place, and the rule by which it is judged."""
 
     name: str
     text: str
@@ -157,7 +174,7 @@ class Claim(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What is found in one environment: the figures as a text, and in a few words as a line; notes on them.
+    """The finding in one environment: the figures as a text, and in a few words as a line; notes on them.
 
     A seed that meets all ``conditions`` says *holds*. One that meets at least the share ``partly`` of them says
     *holds partly*, and so does one that meets all ``weaker`` conditions, if there are any.
@@ -171,43 +188,59 @@ class Finding(NamedTuple):
     notes: Sequence[str] = ()
 
     @property
-    def asked(self) -> list[Condition]:
+    def all_conditions(self) -> list[Condition]:
         return [*self.conditions, *self.weaker]
 
+    @property
+    def most_disputed(self) -> Condition:
+        """The condition on which the seeds are divided most evenly."""
+        return max(self.all_conditions, key=lambda condition: condition.divided)
+
     def rank(self, seeds: Seeds, *, missing: bool) -> int:
-        """What a seed says, as a place in :data:`RANKS`, if conditions whose runs are missing are met, or not."""
-        met, weaker = ([one.met(seeds, missing=missing) for one in part] for part in (self.conditions, self.weaker))
+        """The answer of a seed, as an index into :data:`RANKS`; conditions without a run count as ``missing``."""
+        met = [condition.met(seeds, missing=missing) for condition in self.conditions]
         if all(met):
             return 2
-        return int(sum(met) >= self.partly * len(met) or (len(weaker) > 0 and all(weaker)))
+        weaker = [condition.met(seeds, missing=missing) for condition in self.weaker]
+        meets_weaker = len(weaker) > 0 and all(weaker)
+        meets_share = sum(met) >= self.partly * len(met)
+        return int(meets_share or meets_weaker)
 
     def judged(self) -> Judged:
-        """What most seeds say. A seed that lacks runs counts where they could not change its answer."""
-        every = dict.fromkeys(seeds for one in self.asked for seeds in one.figures)
-        least, most = ([self.rank(seeds, missing=missing) for seeds in every] for missing in (False, True))
+        """The answer of most seeds. A seed that lacks runs counts where they could not change its answer."""
+        every: dict[Seeds, None] = {}
+        for condition in self.all_conditions:
+            every.update(dict.fromkeys(condition.figures))
+        least = {seeds: self.rank(seeds, missing=False) for seeds in every}
+        most = {seeds: self.rank(seeds, missing=True) for seeds in every}
         for rank in (1, 2):
-            both = [(low >= rank, high >= rank) for low, high in zip(least, most, strict=True)]
-            answers = [low if low == high else None for low, high in both]
-            found = majority(answers)
+            answers: dict[Seeds, bool | None] = {}
+            for seeds in every:
+                is_certain = (least[seeds] >= rank) == (most[seeds] >= rank)
+                answers[seeds] = least[seeds] >= rank if is_certain else None
+            found = majority(answers.values())
             if found.answer is None:
-                unknown = tuple(seeds for seeds, answer in zip(every, answers, strict=True) if answer is None)
-                return Judged("undecided", found, unknown)
+                unknown = tuple(seeds for seeds, answer in answers.items() if answer is None)
+                return Judged(outcome="undecided", majority=found, unknown=unknown)
             if not found.answer:
-                return Judged(RANKS[rank - 1], found)
-        return Judged("holds", found)
+                return Judged(outcome=RANKS[rank - 1], majority=found)
+        return Judged(outcome="holds", majority=found)
 
     def wanted(self, unknown: Sequence[Seeds]) -> list[tuple[Settings, tuple[int, ...]]]:
-        """Where further runs would decide: all cells of the seeds that are unknown, or else those in dispute."""
-        divided = [one for one in self.asked if one.divided] or self.asked
-        if unknown:
-            asked, seeds = (self.asked, tuple(dict(one)["run"] for one in unknown))
-        else:
-            asked, seeds = (divided, ())
-        return [(group.settings, seeds) for one in asked for group in one.groups]
+        """Further runs that would decide: all cells of the seeds that are unknown, or else those in dispute."""
+        run_seeds = tuple(dict(seeds)["run"] for seeds in unknown)
+        conditions = self.all_conditions
+        if not unknown:
+            conditions = [condition for condition in conditions if condition.divided] or conditions
+        wanted = []
+        for condition in conditions:
+            for group in condition.groups:
+                wanted.append((group.settings, run_seeds))
+        return wanted
 
 
 def combine(outcomes: Iterable[Outcome]) -> Outcome:
-    """One outcome from those of several environments: what all say, or else "holds partly".
+    """One outcome from those of several environments: the one that all have, or else "holds partly".
 
     An undecided environment makes the combined outcome undecided, unless the others settle it in any case.
 
@@ -235,35 +268,47 @@ def verdict_of(claim: Claim, findings: Mapping[str, Finding | None], detail: str
     judged = {name: finding.judged() for name, finding in known.items()}
     outcome = combine(found.outcome for found in judged.values())
     summary = in_a_line({name: finding.line for name, finding in known.items()})
-    seeds = f"{range_text([found.majority.seeds for found in judged.values()], 0)} seeds"
-    open_ = [name for name, found in judged.items() if found.outcome == outcome == "undecided"]
-    disputed = [max(known[name].asked, key=lambda one: one.divided) for name in open_]
-    for name, which in zip(open_, disputed, strict=True):
+    numbers_of_seeds = [found.majority.seeds for found in judged.values()]
+    seeds_text = f"{range_text(numbers_of_seeds, 0)} seeds"
+    # Environments that leave the claim open, and the conditions in dispute there.
+    open_names = []
+    if outcome == "undecided":
+        open_names = [name for name, found in judged.items() if found.outcome == "undecided"]
+    disputed = {name: known[name].most_disputed for name in open_names}
+    for name, condition in disputed.items():
+        summary += (
+            f". Open: {name}, {condition.where}, {signed(condition.middle)} against {signed(condition.limit)}, "
+            f"met by {condition.yes} of {len(condition.figures)} seeds"
+        )
         needed = judged[name].majority.needed
-        summary += f". Open: {name}, {which.where}, {signed(which.middle)} against {signed(which.limit)}, met by "
-        summary += f"{which.yes} of {len(which.figures)} seeds"
-        seeds += f"; about {needed:,} would decide {name}" if needed else f"; on {name} they are divided evenly"
-    if open_ and all(one.near for one in disputed):
+        if needed:
+            seeds_text += f"; about {needed:,} would decide {name}"
+        else:
+            seeds_text += f"; on {name} they are divided evenly"
+    if disputed and all(condition.near for condition in disputed.values()):
         outcome = "at the limit"
-    notes = [f"{name}: {note}." for name, finding in known.items() for note in finding.notes]
-    measured = " ".join(f"{name}: {finding.text} ({_count(judged[name])})." for name, finding in known.items())
-    first = min(open_, key=lambda name: judged[name].majority.needed or math.inf, default=None)
-    wanted = () if first is None else known[first].wanted(judged[first].unknown)
-    said = (
-        f"{claim.rule} {ERROR_TERM}",
-        outcome,
-        summary,
-        seeds,
-        " ".join([*([detail] if detail else []), *notes]),
-    )
+    # The environment that fewest further seeds would decide gets them.
+    wanted: Sequence[tuple[Settings, tuple[int, ...]]] = ()
+    if open_names:
+        first = min(open_names, key=lambda name: judged[name].majority.needed or math.inf)
+        wanted = known[first].wanted(judged[first].unknown)
+    measured = []
+    notes = [detail] if detail else []
+    for name, finding in known.items():
+        measured.append(f"{name}: {finding.text} ({_count(judged[name])}).")
+        notes += [f"{name}: {note}." for note in finding.notes]
     return Verdict(
-        claim.text,
-        claim.place,
-        measured,
-        *said,
-        claim.name,
-        OURS in claim.place.lower(),
-        wanted,
+        claim=claim.text,
+        place=claim.place,
+        measured=" ".join(measured),
+        rule=f"{claim.rule} {ERROR_TERM}",
+        outcome=outcome,
+        summary=summary,
+        seeds=seeds_text,
+        detail=" ".join(notes),
+        name=claim.name,
+        ours=OURS in claim.place.lower(),
+        open=wanted,
     )
 
 
@@ -273,14 +318,17 @@ def fact(claim: Claim, found: Mapping[str, tuple[bool, str]], runs: str, detail:
         return None
     line = in_a_line({name: text for name, (_, text) in found.items()})
     outcome = combine("holds" if holds else "does not hold" for holds, _ in found.values())
-    said = (claim.rule, outcome, line, runs, detail)
     return Verdict(
-        claim.text,
-        claim.place,
-        f"{line}.",
-        *said,
-        claim.name,
-        OURS in claim.place.lower(),
+        claim=claim.text,
+        place=claim.place,
+        measured=f"{line}.",
+        rule=claim.rule,
+        outcome=outcome,
+        summary=line,
+        seeds=runs,
+        detail=detail,
+        name=claim.name,
+        ours=OURS in claim.place.lower(),
     )
 
 
@@ -292,7 +340,7 @@ def _count(found: Judged) -> str:
 
 
 def in_a_line(texts: Mapping[str, str]) -> str:
-    """What is found in each environment; words that all texts end with are written once.
+    """The texts of all environments in one line; words that all texts end with are written once.
 
     >>> in_a_line({"GridWorld": "2 times FedQ's", "chain": "3 times FedQ's"})
     "GridWorld: 2; chain: 3 times FedQ's"

@@ -214,7 +214,7 @@ def _beside_published(table: Traces, measure: Measure, label: str = KL) -> list[
 
 
 def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool = True) -> Finding | None:
-    """Whether a measure is lower than that of others in cells that differ in one setting; partly at half of them."""
+    """The finding that a measure is lower than that of others in cells that differ in one setting; partly at half."""
     order = sorted((one for one in cells if one.seeds), key=lambda pairs: pairs.group[setting])
     named = {words.format(pairs.group[setting]): pairs for pairs in order}
     asked = ratios_at_most(1.0, named, strictly=strictly)
@@ -225,7 +225,7 @@ def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool =
 
 
 def _no_failing_seed(table: Traces) -> Verdict | None:
-    """Whether a single seed fails. This is a fact about these runs."""
+    """The verdict that no seed fails. This is a fact about these runs."""
     found = {}
     seeds = 0
     for environment, part in table.parts("environment").items():

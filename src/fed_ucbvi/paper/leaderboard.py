@@ -1,7 +1,7 @@
-"""The standing comparison: every algorithm on every environment, from one row a run; as a document and as a page.
+"""The standing comparison: every algorithm on every environment, from one row per run; as a document and as a page.
 
-``leaderboard.toml`` says what is run, ``leaderboard.csv`` holds a row for each run. All tables and figures follow
-from these rows, so that they are made without running anything. Rows of one's own algorithms can be added to them.
+``leaderboard.toml`` lists the runs, ``leaderboard.csv`` has a row for each of them. All tables and figures follow
+from these rows, so that they are made without running anything. Rows of other algorithms can be added to them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from fed_ucbvi.algorithms import class_of
 from fed_ucbvi.core.errors import InputError, unknown_name
 from fed_ucbvi.core.files import reading
+from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import ENVIRONMENTS, current_name, make_environment
 from fed_ucbvi.paper.orders import ROWS
 from fed_ucbvi.paper.report.content import Cell, Figure, PageContent, Section, Table
@@ -34,7 +35,7 @@ from fed_ucbvi.paper.sharing import best_common_policy
 from fed_ucbvi.problem.units import PER_STEP, Units
 from fed_ucbvi.results.about import label_of
 from fed_ucbvi.results.run_data import RunData
-from fed_ucbvi.results.run_table import RunTable
+from fed_ucbvi.results.run_table import RunGroup, RunTable, Settings
 from fed_ucbvi.results.statistics import INTERVAL_NAME, Estimate, student_interval
 from fed_ucbvi.results.statistics import share_text as failing_share
 from fed_ucbvi.sweeps.job import Job
@@ -55,7 +56,7 @@ OVERALL = (
     "bytes",
     "share of the best",
 )
-HERE = (
+ENVIRONMENT_COLUMNS = (
     "algorithm",
     "M",
     "regret",
@@ -86,16 +87,16 @@ To change the leaderboard itself, edit `src/fed_ucbvi/paper/leaderboard.toml` an
 all runs. After a change of words only, `make leaderboard-document` is enough."""
 BASELINE = "fed-ucbvi"
 """The algorithm of the paper, whose regret is 1 in the overall table."""
-QUICK = 50
-"""A quick comparison has this many times fewer episodes, and two seeds."""
+QUICK_FACTOR = 50
+"""Factor by which a quick comparison has fewer episodes; it has two seeds."""
 
 
 class Row(NamedTuple):
     """One run.
 
-    ``regret`` is the common regret, ``seed`` that of the run and of the environment. ``value`` is what the
-    recommended policy is worth to the agents, on average, and ``best`` what the best shared policy is worth to them
-    (the upper end where only a bracket is known).
+    ``regret`` is the common regret, ``seed`` that of the run and of the environment. ``value`` is the value of the
+    recommended policy to the agents, on average, and ``best`` that of the best shared policy (the upper end where
+    only a bracket is known).
     """
 
     environment: str
@@ -113,22 +114,21 @@ class Row(NamedTuple):
     @classmethod
     def of(cls, job: Job, run: RunData) -> Row:
         """The row of a run, its rewards per step in [0, 1]; floats have seven digits."""
-        run = run.in_units(PER_STEP)
+        rescaled = run.in_units(PER_STEP)
         environment = str(job.problem.environment)
-        best_shared = best_shared_value(environment, json.dumps(job.problem.environment_parameters))
-        floats = (run.regret, run.agents_value.mean, best_shared)
-        regret, value, best = (float(f"{number:.7g}") for number in floats)
-        sent = run.bytes_up, run.bytes_down
-        sizes = run.about.agents, run.about.episodes, run.about.seed
+        best = best_shared_value(environment, json.dumps(job.problem.environment_parameters))
         return cls(
-            environment,
-            job.algorithm.name,
-            *sizes,
-            regret,
-            run.rounds,
-            *sent,
-            value,
-            best,
+            environment=environment,
+            algorithm=job.algorithm.name,
+            agents=run.about.agents,
+            episodes=run.about.episodes,
+            seed=run.about.seed,
+            regret=_rounded(rescaled.regret),
+            rounds=run.rounds,
+            bytes_up=run.bytes_up,
+            bytes_down=run.bytes_down,
+            value=_rounded(rescaled.agents_value.mean),
+            best=_rounded(best),
         )
 
     @property
@@ -138,6 +138,11 @@ class Row(NamedTuple):
 
 
 @cache
+def _rounded(number: float) -> float:
+    """A number with seven digits."""
+    return float(f"{number:.7g}")
+
+
 def best_shared_value(environment: str, options: str) -> float:
     """The value of the best shared policy, or the upper end of its bracket, with rewards per step in [0, 1].
 
@@ -155,12 +160,12 @@ SHARE = attrgetter("share")
 
 @dataclass(frozen=True)
 class LeaderboardPlan:
-    """What is compared.
+    """Plan of the comparison.
 
-    ``environments`` are in the order in which they are shown, each with what its grid has besides (``episodes``, and
-    ``eps_p`` if it is different) and, where only some algorithms run, the ``options`` of these. ``excluded`` says why
-    an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that have no options
-    where only some run.
+    ``environments`` are in the order in which they are shown, each with the other entries of its grid (``episodes``,
+    and ``eps_p`` if it is different) and, where only some algorithms run, the ``options`` of these. ``excluded`` has
+    the reason why an environment, or an ``ALGORITHM on ENVIRONMENT``, is left out; ``others`` stands for all that
+    have no options where only some run.
     """
 
     agents: int
@@ -175,8 +180,10 @@ class LeaderboardPlan:
         return cls(**tomllib.loads((files(__package__) / DEFINITION).read_text(encoding="utf-8")))
 
     def quick(self) -> LeaderboardPlan:
-        grids = self.environments.items()
-        shorter = {name: {**grid, "episodes": [max(1, T // QUICK) for T in grid["episodes"]]} for name, grid in grids}
+        shorter = {}
+        for name, grid in self.environments.items():
+            episodes = [max(1, T // QUICK_FACTOR) for T in grid["episodes"]]
+            shorter[name] = {**grid, "episodes": episodes}
         return replace(self, seeds=2, environments=shorter, notes=())
 
     def without(self, environments: Mapping[str, str]) -> LeaderboardPlan:
@@ -207,37 +214,51 @@ class LeaderboardPlan:
         return found
 
     def why_not(self, algorithm: str, environment: str) -> str | None:
-        """Why an algorithm does not run on an environment; None if it does."""
+        """The reason why an algorithm does not run on an environment; None if it does."""
         for name in (environment, f"{algorithm} on {environment}"):
             if name in self.excluded:
                 return self.excluded[name]
-        some = environment in self.for_some and algorithm not in self.environments[environment]["options"]
-        return self.excluded[f"others on {environment}"] if some else None
+        if environment in self.for_some and algorithm not in self.environments[environment]["options"]:
+            return self.excluded[f"others on {environment}"]
+        return None
 
     def sweep(self, algorithms: Sequence[str] = tuple(ROWS)) -> Sweep:
         """All runs of these algorithms; every environment is drawn from each run's seed."""
         grids = []
-        for environment, own in self.environments.items():
-            grid = {"environments": [environment], "eps_p": [self.eps_p], **own}
-            options = grid.pop("options", {})
-            for single in (False, True):
-                chosen = [
-                    {"name": name, **options.get(name, {})}
-                    for name in algorithms
-                    if class_of(name).single_agent is single and self.why_not(name, environment) is None
-                ]
-                who = {"algorithms": chosen, "agents": [1 if single else self.agents]}
-                grids += [{**who, **grid, "seeds": self.seeds, "env_seed": "seed"}] if chosen else []
+        for environment in self.environments:
+            running = [name for name in algorithms if self.why_not(name, environment) is None]
+            federated = [name for name in running if not class_of(name).single_agent]
+            single = [name for name in running if class_of(name).single_agent]
+            if federated:
+                grids.append(self._grid(environment, federated, self.agents))
+            if single:
+                grids.append(self._grid(environment, single, 1))
         return Sweep(name="leaderboard", grids=grids)
+
+    def _grid(self, environment: str, names: Sequence[str], agents: int) -> dict[str, Any]:
+        """The grid of some algorithms on an environment."""
+        entries = dict(self.environments[environment])
+        options = entries.pop("options", {})
+        algorithms = [{"name": name, **options.get(name, {})} for name in names]
+        return {
+            "algorithms": algorithms,
+            "agents": [agents],
+            "environments": [environment],
+            "eps_p": [self.eps_p],
+            **entries,
+            "seeds": self.seeds,
+            "env_seed": "seed",
+        }
 
     def in_order(self, rows: Rows) -> list[Row]:
         """The rows by environment, algorithm and seed; algorithms of this package come first."""
-        algorithms = [*dict.fromkeys((*ROWS, *(row.algorithm for row in rows)))]
-        places = {name: place for names in (self.environments, algorithms) for place, name in enumerate(names)}
-        return sorted(
-            rows,
-            key=lambda row: (places[row.environment], places[row.algorithm], row.seed),
-        )
+        environments = list(self.environments)
+        algorithms = list(dict.fromkeys([*ROWS, *[row.algorithm for row in rows]]))
+
+        def place(row: Row) -> tuple[int, int, int]:
+            return environments.index(row.environment), algorithms.index(row.algorithm), row.seed
+
+        return sorted(rows, key=place)
 
 
 def standing_rows() -> list[Row]:
@@ -248,7 +269,8 @@ def read_rows(path: Path) -> list[Row]:
     import polars as pl
 
     with reading(path):
-        return [Row(*cells) for cells in pl.read_csv(path, infer_schema_length=None).select(Row._fields).rows()]
+        frame = pl.read_csv(path, infer_schema_length=None).select(Row._fields)
+        return [Row(**cells) for cells in frame.iter_rows(named=True)]
 
 
 def write_rows(rows: Rows, path: Path) -> None:
@@ -260,9 +282,9 @@ def write_rows(rows: Rows, path: Path) -> None:
 class Place(NamedTuple):
     """An algorithm on one environment, or over all: means over seeds with their 95 % intervals.
 
-    Over all, ``agents`` says on how many environments it ran, and regret, rounds and megabytes are geometric means of
-    ratios to the baseline, paired by seed. ``failing`` are runs with more than three times the median regret of their
-    environment, ``share`` is that of the best shared policy's value.
+    Over all, ``agents`` is the number of environments on which it ran, and regret, rounds and megabytes are geometric
+    means of ratios to the baseline, paired by seed. ``failing`` are runs with more than three times the median regret
+    of their environment, ``share`` is that of the best shared policy's value.
     """
 
     algorithm: str
@@ -276,77 +298,118 @@ class Place(NamedTuple):
     share: Estimate
 
     def cells(self) -> tuple[Cell, ...]:
-        return (label_of(self.algorithm), self.agents, *self[3:])
+        return (
+            label_of(self.algorithm),
+            self.agents,
+            self.regret,
+            self.median,
+            self.failing,
+            self.rounds,
+            self.megabytes,
+            self.share,
+        )
 
 
 def table_of_rows(rows: Rows) -> RunTable[Row]:
-    names = ("environment", "algorithm", "agents", "episodes")
-    return RunTable.of_rows(({name: getattr(row, name) for name in names}, (("run", row.seed),), row) for row in rows)
+    entries = []
+    for row in rows:
+        settings: Settings = {
+            "environment": row.environment,
+            "algorithm": row.algorithm,
+            "agents": row.agents,
+            "episodes": row.episodes,
+        }
+        entries.append((settings, (("run", row.seed),), row))
+    return RunTable.of_rows(entries)
 
 
 def places(rows: Rows, environment: str) -> list[Place]:
-    made = []
-    for one in table_of_rows(rows).having(environment=environment):
-        found, (cost, count, sent) = (
-            one.summary(regret),
-            (one.estimate(measure) for measure in COSTS),
+    """The algorithms on an environment, the least regret first."""
+    found = []
+    for group in table_of_rows(rows).having(environment=environment):
+        summary = group.summary(regret)
+        place = Place(
+            algorithm=group["algorithm"],
+            agents=group["agents"],
+            seeds=len(group),
+            regret=group.estimate(regret),
+            median=summary.median,
+            failing=summary.failing_text,
+            rounds=group.estimate(rounds),
+            megabytes=group.estimate(megabytes),
+            share=Estimate.of(student_interval(group.samples(SHARE))),
         )
-        share = Estimate.of(student_interval(one.samples(SHARE)))
-        figures = (cost, found.median, found.failing_text, count, sent, share)
-        made.append(Place(one["algorithm"], one["agents"], len(one), *figures))
-    return sorted(made, key=lambda place: place.regret.mean)
+        found.append(place)
+    return sorted(found, key=lambda place: place.regret.mean)
 
 
 def standings(rows: Rows) -> list[Place]:
     """The algorithms over all environments on which they and Fed-UCBVI ran, the least regret first."""
     table = table_of_rows(rows)
-    made = []
     base = table.having(algorithm=BASELINE)
+    found = []
     for name, part in table.parts("algorithm").items():
-        both = [(one, other) for one in part for other in base.counterparts(one, ("algorithm", "agents"))]
+        both = []  # its group and the baseline's on each environment
+        for group in part:
+            for other in base.counterparts(group, ("algorithm", "agents")):
+                both.append((group, other))
         if not both:
             raise InputError(f"{name} has no run that can be compared with one of {BASELINE}.")
-        paired = [[one.paired(other, cost).ratios.values() for one, other in both] for cost in COSTS]
-        logs = np.log([[*zip(*ratios, strict=True)] for ratios in paired]).mean(axis=2)  # [cost, seed]
-        cost, count, sent = (Estimate.of(np.exp(student_interval(one))) for one in logs)
-        cells = [one.summary(regret) for one, _ in both]
-        failing = failing_share(sum(one.failing for one in cells), sum(one.runs for one in cells))
-        shares = np.mean([*zip(*(one.samples(SHARE) for one, _ in both), strict=True)], axis=1)
-        share = Estimate.of(student_interval(shares))
-        median = math.exp(float(np.median(logs[0])))
-        made.append(
-            Place(
-                name,
-                len(both),
-                logs.shape[1],
-                cost,
-                median,
-                failing,
-                count,
-                sent,
-                share,
-            )
+        regrets = _mean_logs(both, regret)
+        summaries = [group.summary(regret) for group, _ in both]
+        failing = sum(summary.failing for summary in summaries)
+        runs = sum(summary.runs for summary in summaries)
+        shares = np.mean([group.samples(SHARE) for group, _ in both], axis=0)
+        place = Place(
+            algorithm=name,
+            agents=len(both),
+            seeds=len(regrets),
+            regret=_geometric_mean(regrets),
+            median=math.exp(float(np.median(regrets))),
+            failing=failing_share(failing, runs),
+            rounds=_geometric_mean(_mean_logs(both, rounds)),
+            megabytes=_geometric_mean(_mean_logs(both, megabytes)),
+            share=Estimate.of(student_interval(shares)),
         )
-    return sorted(made, key=lambda place: place.regret.mean)
+        found.append(place)
+    return sorted(found, key=lambda place: place.regret.mean)
+
+
+def _mean_logs(both: Sequence[tuple[RunGroup[Row], RunGroup[Row]]], measure: Callable[[Any], float]) -> FloatArray:
+    """For each seed the mean over environments of the logarithm of a measure's ratio to the baseline."""
+    ratios = [list(group.paired(other, measure).ratios.values()) for group, other in both]
+    if len({len(by_seed) for by_seed in ratios}) > 1:
+        raise ValueError("the environments have different numbers of seeds")
+    return np.asarray(np.log(ratios).mean(axis=0))
+
+
+def _geometric_mean(logs: FloatArray) -> Estimate:
+    """The geometric mean over seeds with its interval, from logarithms."""
+    return Estimate.of(np.exp(student_interval(logs)))
 
 
 def summary(rows: Rows) -> dict[str, Any]:
-    """All that the tables say, ready for JSON."""
+    """All figures of the tables, ready for JSON."""
+    overall = []
+    for place in standings(rows):
+        entry = _plain(place)
+        overall.append({("environments" if key == "agents" else key): value for key, value in entry.items()})
+    environments = {}
+    for name in environments_of(rows):
+        environments[name] = [_plain(place) for place in places(rows, name)]
+    return {"runs": len(rows), "overall": overall, "environments": environments}
 
-    def plain(place: Place, count: str = "agents") -> dict[str, Any]:
-        cells = [cell._asdict() if isinstance(cell, Estimate) else cell for cell in place]
-        names = [count if name == "agents" else name for name in place._fields]
-        return dict(zip(names, cells, strict=True))
 
-    return {
-        "runs": len(rows),
-        "overall": [plain(one, "environments") for one in standings(rows)],
-        "environments": {name: [plain(one) for one in places(rows, name)] for name in environments_of(rows)},
-    }
+def _plain(place: Place) -> dict[str, Any]:
+    entry = place._asdict()
+    for name, cell in entry.items():
+        if isinstance(cell, Estimate):
+            entry[name] = cell._asdict()
+    return entry
 
 
 def explanation(board: LeaderboardPlan, rows: Rows) -> list[str]:
-    """What was run and what the columns mean, in paragraphs."""
+    """Description of the runs and the columns, in paragraphs."""
     lengths: dict[int, list[str]] = {}
     for row in rows:
         lengths.setdefault(row.episodes, []).append(label_of(row.environment))
@@ -386,8 +449,9 @@ def tables(rows: Rows) -> list[Table]:
     overall = [place.cells() for place in standings(rows)]
     made = [Table("overall", "Over all environments", OVERALL_TEXT, OVERALL, overall)]
     for name, episodes in environments_of(rows).items():
-        here = [place.cells() for place in places(rows, name)]
-        made.append(Table(f"on_{name}", f"{label_of(name)}, T = {episodes:,}", "", HERE, here))
+        cells = [place.cells() for place in places(rows, name)]
+        table = Table(f"on_{name}", f"{label_of(name)}, T = {episodes:,}", "", ENVIRONMENT_COLUMNS, cells)
+        made.append(table)
     return made
 
 
@@ -471,18 +535,18 @@ def share_text(cell: Estimate) -> str:
 def page(board: LeaderboardPlan, rows: Rows) -> PageContent:
     panels = []
     for name in environments_of(rows):
-        here = places(rows, name)
-        points = [bars(one.algorithm, [one.megabytes.mean], [one.regret], marker="circle") for one in here]
-        panels.append(
-            Panel(
-                label_of(name),
-                BYTES_LABEL,
-                REGRET_LABEL,
-                points,
-                x_log=True,
-                y_log=True,
-            )
+        points = []
+        for place in places(rows, name):
+            points.append(bars(place.algorithm, [place.megabytes.mean], [place.regret], marker="circle"))
+        panel = Panel(
+            label_of(name),
+            BYTES_LABEL,
+            REGRET_LABEL,
+            points,
+            x_log=True,
+            y_log=True,
         )
+        panels.append(panel)
     figure = Figure(
         "regret_and_bytes",
         "Regret against bytes: the lower and the further left, the better",

@@ -195,7 +195,7 @@ def _lacking(jobs: Iterable[Job], wanted: Mapping[str, Iterable[int]]) -> list[l
 
 
 def _with_seed(job: Job, seed: int) -> Job:
-    """The same job with another seed, of the run and of its environment."""
+    """The job with another seed, of the run and of its environment."""
     return replace(job, problem=replace(job.problem, env_seed=seed), seed=seed)
 
 

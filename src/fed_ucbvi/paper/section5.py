@@ -18,7 +18,17 @@ import numpy as np
 from fed_ucbvi.core.colours import DARK_GREY, DASHES
 from fed_ucbvi.paper import judging
 from fed_ucbvi.paper.experiment import BASE_AGENTS, Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import ANY, Claim, Condition, Find, Finding, Pairs, range_text, ratios_at_most, signed
+from fed_ucbvi.paper.judging import (
+    ANY_CONDITION,
+    Claim,
+    Condition,
+    Find,
+    Finding,
+    Pairs,
+    range_text,
+    ratios_at_most,
+    signed,
+)
 from fed_ucbvi.paper.orders import ROWS
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Figure, Section, Verdict
@@ -225,7 +235,7 @@ def bytes_figure(table: Traces, id_: str) -> Figure:
 
 
 def _slopes_text(table: Traces, eps_p: float, measure: Measure) -> str:
-    """How steep the curves are from each M to the next at one eps_p, for a title."""
+    """Slopes of the curves from each M to the next at one eps_p, for a title."""
     texts = []
     for name, part in table.having(algorithm=OWN).parts("environment").items():
         steps = list(local_slopes(part.having(eps_p=eps_p), measure).items())
@@ -299,7 +309,7 @@ def _linear_term(table: Traces) -> Finding | None:
         asked,
         f"{line}, over {len(asked)} values of εₚ; {met} of {count} runs meet the limit",
         line,
-        ANY,
+        ANY_CONDITION,
     )
 
 
@@ -331,7 +341,8 @@ def _heterogeneity(table: Traces) -> Finding | None:
     late = {}
     for eps_p in (0.0, largest):
         runs = table.having(eps_p=eps_p).runs
-        late[eps_p] = np.mean([1 - run.regret_at(run.episodes_played / 2) / run.regret for run in runs])
+        shares = [1 - run.regret_at(run.episodes_played / 2) / run.regret for run in runs]
+        late[eps_p] = np.mean(shares)
     text = (
         f"regret is {judging.ratios_text(cells)} that at εₚ = 0, most at {worst}; of it "
         f"{late[0.0]:.1%} falls into the second half of the episodes at εₚ = 0 and {late[largest]:.1%} at "
@@ -356,8 +367,10 @@ def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
 def local_slopes(table: Traces, measure: Measure) -> dict[tuple[int, int], float]:
     """Slope of log mean measure against log M between neighbouring M, by the pair of M."""
     means = {group["agents"]: max(group.mean(measure), 1e-12) for group in table.ordered("agents")}
-    steps = pairwise(means)
-    return {(few, many): float(np.log(means[many] / means[few]) / np.log(many / few)) for few, many in steps}
+    slopes = {}
+    for few, many in pairwise(means):
+        slopes[few, many] = float(np.log(means[many] / means[few]) / np.log(many / few))
+    return slopes
 
 
 SPEED_UP = Claim(
@@ -457,11 +470,11 @@ def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Findin
             texts[-1],
         ]
     return Finding(
-        below_good,
-        "; ".join(texts),
-        f"slope {range_text(typical)}",
-        judging.ANY,
-        below_fair,
+        conditions=below_good,
+        text="; ".join(texts),
+        line=f"slope {range_text(typical)}",
+        partly=judging.ANY_CONDITION,
+        weaker=below_fair,
     )
 
 
@@ -497,7 +510,7 @@ def _most_rounds(table: Traces) -> Finding:
 
 
 def _rounds_above(table: Traces, least: float, *, strictly: bool) -> Finding:
-    """Whether rounds are at least this share of T, or ``strictly`` more; conditions ask it of the remaining share."""
+    """The finding that rounds are at least this share of T, or ``strictly`` more, judged by the remaining share."""
 
     def remaining(run: Trace) -> float:
         return 1.0 - share_of_episodes(run)
@@ -535,11 +548,11 @@ def similar_gaps(table: Traces) -> Finding | None:
     line = f"{together[0].typical:.2f} times FedQ-Bernstein's regret with M = {BASE_AGENTS}"
     line += f", {alone[0].typical:.2f} alone"
     return Finding(
-        [Condition("larger gap over smaller gap", factors, SIMILAR, groups)],
-        f"{line}; the larger ratio is {range_text(list(factors.values()), 1)} times the smaller one",
-        line,
-        judging.NEVER,
-        [Condition("larger of the two ratios", larger, FAR_BELOW, groups)],
+        conditions=[Condition("larger gap over smaller gap", factors, SIMILAR, groups)],
+        text=f"{line}; the larger ratio is {range_text(list(factors.values()), 1)} times the smaller one",
+        line=line,
+        partly=judging.NOT_PARTLY,
+        weaker=[Condition("larger of the two ratios", larger, FAR_BELOW, groups)],
     )
 
 
@@ -592,7 +605,7 @@ CLAIMS: dict[Claim, Find] = {
 }
 """The claims of the paper's Section 5 about Fed-UCBVI alone, in its order; some have a stricter one of ours next."""
 RIVAL_CLAIMS: dict[Claim, Find] = {HIGH_ROUNDS: _high_rounds, MOST_ROUNDS: _most_rounds}
-"""Those about FedQ-Bernstein alone."""
+"""Claims about FedQ-Bernstein alone."""
 
 
 def verdicts(table: Traces) -> Iterator[Verdict | None]:

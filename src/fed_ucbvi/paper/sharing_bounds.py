@@ -1,4 +1,4 @@
-"""What sharing one policy must cost: lower bounds on the loss, by dynamic programming.
+"""Lower bounds on the cost of sharing one policy, by dynamic programming.
 
 Let ``V^i, Q^i`` be agent i's own optimal values and ``g^i_h(s,a) = V^i_h(s) - Q^i_h(s,a) >= 0``. By the
 performance-difference lemma a policy pi loses, over all agents,

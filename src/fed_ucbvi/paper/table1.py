@@ -17,7 +17,7 @@ import numpy as np
 from fed_ucbvi.algorithms import algorithm_name, class_of
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import NEVER, Claim, Finding, judge, ratios_at_most
+from fed_ucbvi.paper.judging import NOT_PARTLY, Claim, Finding, judge, ratios_at_most
 from fed_ucbvi.paper.orders import ROWS, TableRow, row_of
 from fed_ucbvi.paper.report.content import Section, Table, Verdict
 from fed_ucbvi.paper.report.page import cell_text
@@ -70,11 +70,14 @@ FROM_MEMORY = (
 def grids(scale: RunScale, names: Sequence[str] | None = None) -> Grids:
     """Every algorithm with its defaults, identical agents; single-agent ones with one agent."""
     chosen = list(ROWS) if names is None else names
-    alone, together = ([name for name in chosen if class_of(name).single_agent is one] for one in (True, False))
-    return [
-        *([scale.grid(together)] if together else []),
-        *([scale.grid(alone, agents=[1])] if alone else []),
-    ]
+    single = [name for name in chosen if class_of(name).single_agent]
+    federated = [name for name in chosen if not class_of(name).single_agent]
+    found = []
+    if federated:
+        found.append(scale.grid(federated))
+    if single:
+        found.append(scale.grid(single, agents=[1]))
+    return found
 
 
 def analyse(table: Traces, scale: RunScale) -> Section:
@@ -100,13 +103,19 @@ def ordered(ordering: Ordering, table: Traces) -> Verdict | None:
     def find(part: Traces) -> Finding | None:
         groups = {group["algorithm"]: group for group in part}
         row = [groups[name] for name in ordering.algorithms if name in groups]
-        steps = [low.paired(high, measure) for low, high in pairwise(row)]
-        if len(row) < len(ordering.algorithms) or not all(pairs.seeds for pairs in steps):
+        cells = {}
+        for low, high in pairwise(row):
+            pairs = low.paired(high, measure)
+            cells[f"{label_of(low['algorithm'])} over {label_of(high['algorithm'])}"] = pairs
+        if len(row) < len(ordering.algorithms) or not all(pairs.seeds for pairs in cells.values()):
             return None
-        names = [f"{label_of(one.group['algorithm'])} over {label_of(one.other['algorithm'])}" for one in steps]
-        asked = ratios_at_most(1.0, dict(zip(names, steps, strict=True)), strictly=True)
         line = " against ".join(f"{np.median(group.samples(measure)):,.0f}" for group in row)
-        return Finding(asked, line, line, NEVER)
+        return Finding(
+            conditions=ratios_at_most(1.0, cells, strictly=True),
+            text=line,
+            line=line,
+            partly=NOT_PARTLY,
+        )
 
     rule = "A seed says holds in an environment if the figures are in this order."
     return judge(Claim(ordering.text, f"{ordering.text}.", "Table 1", rule), table, find)
@@ -148,16 +157,23 @@ def megabytes_down(run: Trace) -> float:
 
 def tabulate(table: Traces) -> dict[str, Any]:
     """The tables and orderings as plain values, ready for JSON."""
-    parts = table.parts("environment").items()
-    told = ("claim", "measured", "outcome", "seeds")
-    tables = {environment: [_plain(group) for group in in_order(part)] for environment, part in parts}
-    claims = [{name: getattr(verdict, name) for name in told} for verdict in EXPERIMENT.judge(table)]
-    levels = sorted({run.about.eps_p for run in table.runs})
+    tables = {}
+    for environment, part in table.parts("environment").items():
+        tables[environment] = [_plain(group) for group in in_order(part)]
+    claims = []
+    for verdict in EXPERIMENT.judge(table):
+        entry = {
+            "claim": verdict.claim,
+            "measured": verdict.measured,
+            "outcome": verdict.outcome,
+            "seeds": verdict.seeds,
+        }
+        claims.append(entry)
     return {
         "tables": tables,
         "claims": claims,
         "spread": band_text(table),
-        "eps_p": levels,
+        "eps_p": sorted({run.about.eps_p for run in table.runs}),
     }
 
 
@@ -197,22 +213,26 @@ agents that are all alike: S states, A actions, H steps per episode, M agents, T
 {textwrap.fill(FROM_MEMORY, 118)}
 
 """
-    header = " | ".join(one if isinstance(one, str) else one[0] for one in COLUMNS)
+    columns = [column if isinstance(column, str) else column[0] for column in COLUMNS]
     for environment, rows in summary["tables"].items():
         most = max(row["agents"] for row in rows)
         text += f"## {environment}: T = {rows[0]['episodes']:,}, M = {most} (1 for single-agent algorithms)\n\n"
-        text += f"| {header} |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|---|\n"
+        text += f"| {' | '.join(columns)} |\n|---|---|---|---:|---:|---:|---:|---:|---:|---|---|\n"
         for row in rows:
-            regret, rounds = (cell_text(Estimate(**row[name])) for name in ("regret", "rounds"))
             cells = [
                 row["algorithm"],
                 row["kind"],
                 HETEROGENEITY[row["heterogeneity"]],
-                regret,
+                cell_text(Estimate(**row["regret"])),
+                cell_text(row["median"]),
+                row["failing"],
+                cell_text(Estimate(**row["rounds"])),
+                f"{row['megabytes_up']:,.1f}",
+                f"{row['megabytes_down']:,.1f}",
+                row["communication_order"],
+                row["regret_order"],
             ]
-            cells += [cell_text(row["median"]), row["failing"], rounds]
-            cells += [f"{row[name]:,.1f}" for name in ("megabytes_up", "megabytes_down")]
-            text += f"| {' | '.join([*cells, row['communication_order'], row['regret_order']])} |\n"
+            text += f"| {' | '.join(cells)} |\n"
         text += "\n"
     if summary["claims"]:
         text += "| claim | figures | verdict |\n|---|---|---|\n"

@@ -100,7 +100,7 @@ def linear_until(run: Trace) -> float:
 
 
 def rounds_within_bound(table: Traces) -> Verdict | None:
-    """Whether rounds stay below the proved bound.
+    """The verdict that rounds stay below the proved bound.
 
     There is no such verdict on regret, because its bound is above the largest possible regret at every T run here.
     """

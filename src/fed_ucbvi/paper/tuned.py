@@ -21,7 +21,17 @@ import numpy as np
 
 from fed_ucbvi.core.colours import Marker
 from fed_ucbvi.paper.experiment import Experiment, Grids, RunScale
-from fed_ucbvi.paper.judging import NEVER, OURS, Claim, Finding, against, carried, judge, range_text, ratios_at_most
+from fed_ucbvi.paper.judging import (
+    NOT_PARTLY,
+    OURS,
+    Claim,
+    Finding,
+    against,
+    carried,
+    judge,
+    range_text,
+    ratios_at_most,
+)
 from fed_ucbvi.paper.report import run_figures as draw
 from fed_ucbvi.paper.report.content import Cell, Figure, Section, Table, Verdict
 from fed_ucbvi.paper.report.panels import Panel, Series
@@ -37,7 +47,7 @@ ALIKE_ONLY = ("concurrent-ucbvi", "fedq-hoeffding")
 FACTORS = tuple(2.0**power for power in range(-6, 1))
 QUICK_FACTORS = (0.25, 1.0)
 FURTHER = 4
-"""How many more factors are tried beyond an edge of the grid, each twice or half the one before."""
+"""Number of factors that are tried beyond an edge of the grid, each twice or half the one before."""
 TUNING_SEEDS = tuple(range(1000, 1006))
 """Seeds of runs and instances for tuning alone."""
 TUNING_EPISODES = 3_000
@@ -61,7 +71,7 @@ TUNED = {
     ),
     "fedq-advantage": Tuning("iota = k²", lambda k: {"iota": k * k}),
 }
-"""Tuned algorithms."""
+"""Tuned algorithms, with the parameters for a factor k."""
 RIVAL = "fedq-bernstein"
 RECOMMENDED = "fed-kl-ucbvi"
 PAPER = "as in the paper"
@@ -86,38 +96,45 @@ def _levels(algorithm: str) -> tuple[float, ...]:
 
 def _tuning_grid(scale: RunScale, names: Sequence[str], factors: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """Each algorithm with each of its factors on the tuning instances."""
-    pairs = [(name, factor) for name, several in factors.items() for factor in several]
-    tried = [{"name": name, "label": f"{TRIAL}{k:g}", **TUNED[name].parameters(k)} for name, k in pairs]
-    shorter = {name: min(scale.episodes[name], TUNING_EPISODES) for name in names}
-    seeds = TUNING_SEEDS[: 2 if scale.quick else None]
-    return scale.grid(tried, seeds=seeds, environments=names, episodes=shorter)
+    algorithms = []
+    for name, several in factors.items():
+        for factor in several:
+            parameters = TUNED[name].parameters(factor)
+            algorithms.append({"name": name, "label": f"{TRIAL}{factor:g}", **parameters})
+    return scale.grid(
+        algorithms,
+        seeds=TUNING_SEEDS[:2] if scale.quick else TUNING_SEEDS,
+        environments=names,
+        episodes={name: min(scale.episodes[name], TUNING_EPISODES) for name in names},
+    )
 
 
 def wider_grids(table: Traces, scale: RunScale) -> Grids:
     """More factors beyond the edge of the grid, for algorithms whose best is at the edge; none if ``quick``."""
+    if scale.quick:
+        return []
     steps = {"least": 0.5, "largest": 2.0}
-    return [
-        _tuning_grid(
-            scale,
-            [environment],
-            {name: [factor * steps[edge] ** k for k in range(1, FURTHER + 1)]},
-        )
-        for (environment, name), (factor, edge) in best_factors(table).items()
-        if edge is not None and not scale.quick
-    ]
+    grids = []
+    for (environment, name), (factor, edge) in best_factors(table).items():
+        if edge is not None:
+            further = [factor * steps[edge] ** k for k in range(1, FURTHER + 1)]
+            grids.append(_tuning_grid(scale, [environment], {name: further}))
+    return grids
 
 
 def tuned_grids(table: Traces, scale: RunScale) -> Grids:
     """Runs with the best factor of each algorithm on the instances of the other experiments."""
-    return [
-        scale.grid(
-            [{"name": name, "label": BEST, **TUNED[name].parameters(factor)}],
+    grids = []
+    for (environment, name), (factor, _) in best_factors(table).items():
+        algorithm = {"name": name, "label": BEST, **TUNED[name].parameters(factor)}
+        grid = scale.grid(
+            [algorithm],
             environments=[environment],
             episodes={environment: scale.episodes[environment]},
             eps_p=_levels(name),
         )
-        for (environment, name), (factor, _) in best_factors(table).items()
-    ]
+        grids.append(grid)
+    return grids
 
 
 def _trials(table: Traces, **wanted: str) -> list[Group]:
@@ -131,7 +148,7 @@ def factor_of(group: Group) -> float:
 
 
 class Best(NamedTuple):
-    """A factor, and whether it is the ``least`` or the ``largest`` that was tried (None if neither)."""
+    """A factor, and its place at an edge of the grid: the ``least`` or the ``largest`` that was tried (else None)."""
 
     factor: float
     edge: str | None
@@ -145,43 +162,47 @@ def best_factors(table: Traces) -> dict[tuple[str, str], Best]:
     best = {}
     for environment, part in table.parts("environment").items():
         for name in TUNED:
-            tried = _trials(part, algorithm=name)
-            worst = {factor_of(one): float(one.samples(regret).max()) for one in tried}
-            if worst:
-                factor = min(worst, key=lambda factor: (worst[factor], -factor))
-                if factor == min(worst):
-                    edge = "least"
-                elif factor == max(worst):
-                    edge = "largest"
-                else:
-                    edge = None
-                best[environment, name] = Best(factor, edge if len(worst) > 1 else None)
+            worst = {}
+            for group in _trials(part, algorithm=name):
+                worst[factor_of(group)] = float(group.samples(regret).max())
+            if not worst:
+                continue
+            factor = min(worst, key=lambda factor: (worst[factor], -factor))
+            edge = None
+            if len(worst) > 1 and factor == min(worst):
+                edge = "least"
+            elif len(worst) > 1 and factor == max(worst):
+                edge = "largest"
+            best[environment, name] = Best(factor, edge)
     return best
 
 
 def tuning_text(table: Traces, algorithms: Sequence[str]) -> str:
-    """How these algorithms were tuned, for a verdict: on which instances, and whether a best factor is at an edge."""
+    """Description of the tuning of these algorithms, for a verdict: the instances, and best factors at an edge."""
     tried = Traces(_trials(table))
     tuned = table.having(label=BEST)
-    seeds, others = ({run.about.seed for run in part.runs} for part in (tried, tuned))
+    seeds = {run.about.seed for run in tried.runs}
+    others = {run.about.seed for run in tuned.runs}
     if not seeds or not others:
         return ""
+    relation = "others" if seeds.isdisjoint(others) else "that are not all others"
     text = (
         f"Tuned on {len(seeds)} instances (seeds {min(seeds)} to {max(seeds)}), evaluated on {len(others)} "
-        f"{'others' if seeds.isdisjoint(others) else 'that are not all others'} (seeds {min(others)} to "
-        f"{max(others)})."
+        f"{relation} (seeds {min(others)} to {max(others)})."
     )
     for environment in table.parts("environment"):
-        lengths = [part.having(environment=environment).values("episodes") for part in (tried, tuned)]
-        short, long = (max(known, default=0) for known in lengths)
+        short = max(tried.having(environment=environment).values("episodes"), default=0)
+        long = max(tuned.having(environment=environment).values("episodes"), default=0)
         if 0 < short < long:
             text += f" {label_of(environment)}: tuned with T = {short:,}, evaluated with T = {long:,}."
-    edges = [
-        f"{label_of(name)} on {label_of(environment)} (k = {factor_text(factor)}, the {edge} tried)"
-        for (environment, name), (factor, edge) in best_factors(table).items()
-        if edge is not None and name in algorithms
-    ]
-    return text + (f" At the edge of the grid: {', '.join(edges)}." if edges else " No best k is at the edge.")
+    edges = []
+    for (environment, name), (factor, edge) in best_factors(table).items():
+        if edge is not None and name in algorithms:
+            where = f"{label_of(name)} on {label_of(environment)}"
+            edges.append(f"{where} (k = {factor_text(factor)}, the {edge} tried)")
+    if edges:
+        return f"{text} At the edge of the grid: {', '.join(edges)}."
+    return f"{text} No best k is at the edge."
 
 
 def factor_text(factor: float) -> str:
@@ -262,22 +283,20 @@ def _kl_is_lowest(table: Traces) -> Finding | None:
 
 
 def _lowest(own: Traces, others: Traces, measure: Measure, words: str) -> Finding | None:
-    """Whether a measure is below that of all others; the words name the medians of the closest comparison."""
-    cells = {
-        f"{draw.eps_text(pairs.group['eps_p'])}, over {label_of(other)}": pairs
-        for other in dict.fromkeys(group["algorithm"] for group in others)
-        for pairs in against(own, others.having(algorithm=other), measure)
-    }
+    """Finding that a measure is below that of all others; the words name the medians of the closest comparison."""
+    cells = {}
+    for other in dict.fromkeys(group["algorithm"] for group in others):
+        for pairs in against(own, others.having(algorithm=other), measure):
+            cells[f"{draw.eps_text(pairs.group['eps_p'])}, over {label_of(other)}"] = pairs
     if not cells:
         return None
     where, closest = max(cells.items(), key=lambda cell: cell[1].typical)
     line = words.format(np.median(closest.x), label_of(closest.other["algorithm"]), np.median(closest.y))
-    text = f"{line} in the median (at {where}), closest of {len(cells)} comparisons"
     return Finding(
-        ratios_at_most(1.0, cells, strictly=True),
-        text,
-        line,
-        NEVER,
+        conditions=ratios_at_most(1.0, cells, strictly=True),
+        text=f"{line} in the median (at {where}), closest of {len(cells)} comparisons",
+        line=line,
+        partly=NOT_PARTLY,
         notes=carried(cells),
     )
 
@@ -333,7 +352,11 @@ def _comparison_figures(table: Traces) -> list[Figure]:
 
 def _range(group: Group, measure: Measure, middle: Callable[..., Any]) -> Estimate:
     samples = group.samples(measure)
-    return Estimate(*(float(one(samples)) for one in (middle, np.min, np.max)))
+    return Estimate(
+        mean=float(middle(samples)),
+        low=float(np.min(samples)),
+        high=float(np.max(samples)),
+    )
 
 
 def _points(table: Traces, measure: Measure) -> list[Series]:

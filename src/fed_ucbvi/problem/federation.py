@@ -191,7 +191,7 @@ class Federation:
         return bool((same_amount | (chances == 0.0)).all())
 
     def with_bernoulli_rewards(self, wanted: bool = True) -> Federation:
-        """The same federation in which every reward is 1 or 0, with the same means; itself if not ``wanted``.
+        """This federation with every reward 1 or 0, with the same means; unchanged if not ``wanted``.
 
         >>> from fed_ucbvi import synthetic
         >>> bool(synthetic(agents=2).with_bernoulli_rewards().agent(0).reward_variances.max() <= 0.25)
@@ -247,7 +247,7 @@ class Federation:
         return replace(self, dynamics=None, laws=None)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:
-        """The same federation in which a fraction of the agents, chosen from the seed, lies.
+        """This federation with a fraction of the agents, chosen from the seed, that lies.
 
         Attacks are those of :data:`fed_ucbvi.problem.liars.ATTACKS`.
         """

@@ -89,7 +89,7 @@ class MDP:
         return mdp
 
     def with_end(self) -> MDP:
-        """The same MDP with one more state, number S, which no transition enters or leaves."""
+        """This MDP with one more state, number S, which no transition enters or leaves."""
         one_state_more = ((0, 0), (0, 1), (0, 0))
         successors = np.pad(self.kernel.successors, (*one_state_more, (0, 0)), constant_values=self.states)
         probabilities = np.pad(self.kernel.probabilities, (*one_state_more, (0, 0)))

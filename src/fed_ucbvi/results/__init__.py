@@ -1,1 +1,1 @@
-"""What a run gives: records, curves, files, pictures."""
+"""Results of runs: records, curves, files, pictures."""

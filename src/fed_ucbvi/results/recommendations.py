@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 PLANNED = "planned"
 GREEDY = "greedy"
 KINDS = (PLANNED, GREEDY)
-"""How a recommended policy was made: planned without bonus, or greedy in the estimates of an algorithm that does not
+"""Kinds of recommended policies: planned without bonus, or greedy in the estimates of an algorithm that does not
 plan."""
 
 

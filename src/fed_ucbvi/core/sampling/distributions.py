@@ -59,17 +59,20 @@ def _binomial_lower(stream: WordArray, n: int, p: float) -> int:
     """Binomial(n, p) for p <= 1/2."""
     if n * p < 10.0:
         return _binomial_by_inversion(stream, n, p)
+    # Constants of the transformed rejection.
     spread = math.sqrt(n * p * (1.0 - p))
     b = 1.15 + 2.53 * spread
     a = -0.0873 + 0.0248 * b + 0.01 * p
     centre = n * p + 0.5
     alpha = (2.83 + 5.1 / b) * spread
     accept = 0.92 - 4.2 / b
+    # Constants of the ratio of probabilities to that at the mode.
     mode = int((n + 1.0) * p)
     small = n < _TABLE_SIZE
     odds = p / (1.0 - p)
     tilt = math.log(odds if small else odds * (n - mode) / mode)
     while True:
+        # Propose x.
         u = uniform(stream) - 0.5
         v = uniform(stream)
         edge = 0.5 - abs(u)
@@ -79,6 +82,7 @@ def _binomial_lower(stream: WordArray, n: int, p: float) -> int:
         if place < 0.0 or place >= n + 1.0:
             continue
         x = int(place)
+        # Accept at once where that is certain, and otherwise by the ratio of probabilities.
         if (edge >= 0.07 and v <= accept) or v <= 0.0:
             return x
         bound = math.log(v * alpha / (a / (edge * edge) + b))
@@ -113,7 +117,7 @@ def _binomial_by_inversion(stream: WordArray, n: int, p: float) -> int:
 
 @inner
 def hypergeometric(stream: WordArray, good: int, bad: int, sample: int) -> int:
-    """How many good ones are among ``sample`` drawn without replacement from ``good + bad``."""
+    """Number of good ones among ``sample`` drawn without replacement from ``good + bad``."""
     if sample <= 0 or good <= 0:
         return 0
     if bad <= 0:
@@ -138,6 +142,7 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
 
     The law is symmetric in the two sizes, so the smaller one is taken as the sample.
     """
+    # Small samples: one draw at a time.
     if few <= 12:
         left = rare
         drawn = 0
@@ -146,6 +151,7 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
                 drawn += 1
                 left -= 1
         return drawn
+    # Constants of the ratio of uniforms, and of the ratio of probabilities to that at the mode.
     share = rare / total
     centre = few * share + 0.5
     spread = math.sqrt(few * share * (1.0 - share) * ((total - few) / (total - 1.0)) + 0.5)
@@ -158,12 +164,14 @@ def _hypergeometric_core(stream: WordArray, few: int, rare: int, total: int) -> 
         tilt = math.log((max(rare - mode, 1) / max(mode, 1)) * (max(few - mode, 1) / max(rest + mode, 1)))
     top = min(few + 1.0, math.floor(centre + 16.0 * spread))
     while True:
+        # Propose x.
         u = 1.0 - uniform(stream)
         v = uniform(stream)
         place = centre + width * (v - 0.5) / u
         if place < 0.0 or place >= top:
             continue
         x = int(place)
+        # Accept by the ratio of probabilities; quick tests spare most logarithms.
         if small:
             log_ratio = (
                 (_LOG_FACTORIAL[mode] - _LOG_FACTORIAL[x])
@@ -215,7 +223,7 @@ def multinomial(stream: WordArray, n: int, shares: FloatArray, out: CountArray) 
 
 @compiled
 def split(stream: WordArray, counts: CountArray, sample: int, out: CountArray) -> None:
-    """Write to ``out`` how a random ``sample`` of the counted items falls (multivariate hypergeometric)."""
+    """Write to ``out`` the composition of a random ``sample`` of the counted items (multivariate hypergeometric)."""
     total = np.int64(0)
     for k in range(counts.shape[0]):
         total += counts[k]

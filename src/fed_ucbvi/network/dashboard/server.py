@@ -41,7 +41,7 @@ SECONDS_BETWEEN = 0.25
 """At least between two events, however many rounds there were."""
 SHARE = 0.005
 LONGEST_PAUSE = 1.0
-"""Of the processor time of a run's process, what events for one reader may take, and the longest
+"""Share of the processor time of a run's process that events for one reader may take, and the longest
 pause in seconds until the run has used the rest. On a busy machine events are therefore fewer."""
 HEARTBEAT = 5.0
 """Seconds without news after which a reader gets an empty event."""

@@ -79,7 +79,7 @@ MAX_SQUARES = 2_500
 
 
 class Subject(NamedTuple):
-    """What is shown: of a sweep only a title.
+    """The content of the page: of a sweep only a title.
 
     Attributes:
         layout: of the grid that the states live on, if it can be drawn; see :mod:`fed_ucbvi.results.grid`.
@@ -164,12 +164,12 @@ class Subject(NamedTuple):
 
 
 def _integers(numbers: Any) -> Any:
-    """The same in lists and mappings, with Python's own integers, ready for JSON."""
+    """The content in lists and mappings, with Python's own integers, ready for JSON."""
     return json.loads(json.dumps(numbers, default=int))
 
 
 class Position(NamedTuple):
-    """How far a reader has read."""
+    """Position of a reader in the events."""
 
     version: int = -1
     stride: int = 0
