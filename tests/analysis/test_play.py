@@ -56,23 +56,17 @@ def test_an_exported_policy_loads_back_the_same(cliff: Run, tmp_path: Path) -> N
     policy = load_policy(path)
     assert np.array_equal(policy.table, cliff.policy)
     assert policy.table.dtype == cliff.policy.dtype
-    assert (policy.horizon, policy.states, policy.actions, policy.value) == (
-        20,
-        49,
-        4,
-        cliff.value,
-    )
-    assert (policy.environment, policy.units.offset, policy.units.scale) == (
-        cliff.about.environment,
-        -100.0,
-        100.0,
-    )
+    assert policy.horizon == 20
+    assert policy.states == 49
+    assert policy.actions == 4
+    assert policy.value == cliff.value
+    assert policy.environment == cliff.about.environment
+    assert policy.units.offset == -100.0
+    assert policy.units.scale == 100.0
     assert list(path.parent.iterdir()) == [path]
     content = json.loads(path.read_text())
-    assert (content["format"], content["policy"]) == (
-        "fed-ucbvi/policy",
-        cliff.policy.tolist(),
-    )
+    assert content["format"] == "fed-ucbvi/policy"
+    assert content["policy"] == cliff.policy.tolist()
     assert content["units"] == {"offset": -100.0, "scale": 100.0}
 
 
@@ -221,11 +215,9 @@ def test_a_run_on_a_gymnasium_table_from_the_command_line(tmp_path: Path) -> Non
         *(word for option in options for word in ("--env-option", option)),
     ]
     content = told("run", *words, "--agents", 3, "--episodes", 40, "--out", tmp_path / "run")
-    assert (content["states"], content["horizon"], content["environment"]["id"]) == (
-        65,
-        12,
-        "FrozenLake-v1",
-    )
+    assert content["states"] == 65
+    assert content["horizon"] == 12
+    assert content["environment"]["id"] == "FrozenLake-v1"
     assert content["eps_p"] > 0
     assert call("play", tmp_path / "run", "--agent", 2, "--episodes", 3).exit_code == 0
 
@@ -320,11 +312,9 @@ def test_a_policy_that_draws_is_read_back_from_its_file_to_the_bit(form: str, tm
     policy = drawing(form)
     policy.save(tmp_path / "policy.json")
     read = load_policy(tmp_path / "policy.json")
-    assert (read.form, read.digest, read.table.dtype) == (
-        form,
-        policy.digest,
-        policy.table.dtype,
-    )
+    assert read.form == form
+    assert read.digest == policy.digest
+    assert read.table.dtype == policy.table.dtype
     assert read.table.tobytes() == policy.table.tobytes()
 
 

@@ -235,7 +235,8 @@ def test_a_manifest_comes_back_equal(tmp_path: Path) -> None:
         "list": [1, None, True, "x"],
     }
     write_manifest(tmp_path, content)
-    assert (read_manifest(tmp_path), read_manifest(tmp_path, RUN)) == (content, content)
+    assert read_manifest(tmp_path) == content
+    assert read_manifest(tmp_path, RUN) == content
     assert json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8")) == content
 
 

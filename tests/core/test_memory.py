@@ -68,10 +68,10 @@ def test_environment_too_large_for_memory_is_refused_before_it_is_built(
 
 @pytest.mark.parametrize("name", MODERATE)
 def test_memory_said_of_an_environment_is_about_what_it_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[int] = []
+    predictions: list[int] = []
 
     def keep(_: str, size: ProblemSize, agents: int, horizon: int, *, alike: bool) -> None:
-        said.append(size.bytes(agents, alike=alike))
+        predictions.append(size.bytes(agents, alike=alike))
 
     monkeypatch.setattr(family, "check_problem", keep)
     tracemalloc.start()
@@ -80,7 +80,7 @@ def test_memory_said_of_an_environment_is_about_what_it_takes(name: str, monkeyp
         _, taken = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert taken / FACTOR < said[0] < taken * FACTOR
+    assert taken / FACTOR < predictions[0] < taken * FACTOR
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

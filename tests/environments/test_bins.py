@@ -165,7 +165,8 @@ def test_rewards_outside_the_observed_range_are_clipped(caplog: pytest.LogCaptur
 def test_bins_keep_the_range_of_rewards_that_was_given(tmp_path: Path) -> None:
     env = Playing(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (), np.float64))
     bins = learn_bins(env, reward_range=(0, 20), horizon=40)
-    assert (bins.reward_range, bins.clips) == ((0.0, 20.0), False)
+    assert bins.reward_range == (0.0, 20.0)
+    assert not (bins.clips)
     bins.save(tmp_path / "bins.json")
     assert Bins.load(tmp_path / "bins.json") == bins
 
@@ -325,4 +326,6 @@ def test_a_live_run_in_bins_has_one_more_state_for_episodes_that_end_early(cart_
         reward_range=(0, 1),
     )
     about = run(FedKLUCBVI(), fleet, 60, progress=False).about
-    assert (about.states, about.actions, about.horizon) == (25, 2, 30)
+    assert about.states == 25
+    assert about.actions == 2
+    assert about.horizon == 30

@@ -29,13 +29,11 @@ MIXTURES = sorted(set(ENVIRONMENTS) - set(OF_OTHER_PACKAGES))
 # GridWorld -------------------------------------------------------------------------------------------------------
 def test_the_papers_gridworld_has_eight_squares_numbered_row_by_row_without_the_wall() -> None:
     world = gridworld(agents=3, eps_p=0.1)
-    assert (world.states, world.actions, world.horizon, world.agents, world.eps_r) == (
-        8,
-        4,
-        10,
-        3,
-        0.0,
-    )
+    assert world.states == 8
+    assert world.actions == 4
+    assert world.horizon == 10
+    assert world.agents == 3
+    assert world.eps_r == 0.0
     assert world.layout is not None
     assert world.layout["cells"] == [
         [0, 0],
@@ -162,11 +160,10 @@ def test_sizes_of_a_synthetic_problem(S: int, A: int, H: int) -> None:
     sizes = {} if S == 5 else {"states": S, "actions": A, "horizon": H}
     for eps_r, rows in ((0.2, 2), (0.0, 1)):
         problem = synthetic(agents=2, eps_p=0.3, eps_r=eps_r, **sizes)  # type: ignore[arg-type]
-        assert (problem.probabilities.shape, problem.rewards.shape) == (
-            (2, H, S, A, S),
-            (rows, H, S, A),
-        )
-        assert (problem.horizon, problem.eps_r > 0) == (H, rows == 2)
+        assert problem.probabilities.shape == (2, H, S, A, S)
+        assert problem.rewards.shape == (rows, H, S, A)
+        assert problem.horizon == H
+        assert (problem.eps_r > 0) == (rows == 2)
         np.testing.assert_allclose(problem.probabilities.sum(axis=-1), 1.0, rtol=0, atol=1e-15)
         np.testing.assert_allclose(problem.initial, 1 / S, rtol=0, atol=1e-15)
 

@@ -46,11 +46,11 @@ def test_agents_are_alike_by_default(name: str) -> None:
         np.testing.assert_array_equal(kernel, federation.common.kernel.dense())
 
 
-SPREADS = pytest.mark.parametrize("spread", [0.05, 0.5, 3.0, 10.0])
+EVERY_SPREAD = pytest.mark.parametrize("spread", [0.05, 0.5, 3.0, 10.0])
 
 
 @every_one
-@SPREADS
+@EVERY_SPREAD
 def test_a_spread_does_not_change_supports(name: str, spread: float) -> None:
     published = small(name, agents=1, seed=2).common.kernel.dense()
     for kernel in dense_agents(small(name, agents=4, spread=spread, seed=2)):
@@ -59,7 +59,7 @@ def test_a_spread_does_not_change_supports(name: str, spread: float) -> None:
 
 
 @every_one
-@SPREADS
+@EVERY_SPREAD
 def test_a_spread_bounds_the_factor_by_which_probabilities_change(name: str, spread: float) -> None:
     published = small(name, agents=1, seed=2).common.kernel.dense()
     for kernel in dense_agents(small(name, agents=4, spread=spread, seed=2)):
@@ -69,7 +69,7 @@ def test_a_spread_bounds_the_factor_by_which_probabilities_change(name: str, spr
 
 
 @every_one
-@SPREADS
+@EVERY_SPREAD
 def test_a_spread_bounds_eps_p(name: str, spread: float) -> None:
     federation = small(name, agents=4, spread=spread, seed=2)
     overlap = dense_agents(federation).min(axis=0).sum(axis=-1)
@@ -78,7 +78,7 @@ def test_a_spread_bounds_eps_p(name: str, spread: float) -> None:
 
 
 @every_one
-@SPREADS
+@EVERY_SPREAD
 def test_agents_with_a_spread_satisfy_assumption_1(name: str, spread: float) -> None:
     federation = small(name, agents=4, spread=spread, seed=2)
     share_of_common = (1 - federation.eps_p) * federation.common.kernel.dense()
@@ -425,11 +425,9 @@ def test_a_description_as_json_makes_the_same_environment_again(name: str, optio
     again = make_environment(name, **described)
     for field in ("successors", "probabilities", "rewards", "initial"):
         np.testing.assert_array_equal(getattr(again, field), getattr(made, field))
-    assert (again.horizon, again.eps_p, again.description) == (
-        made.horizon,
-        made.eps_p,
-        made.description,
-    )
+    assert again.horizon == made.horizon
+    assert again.eps_p == made.eps_p
+    assert again.description == made.description
 
 
 @pytest.mark.parametrize("name", ["riverswim", "chain", "deep_sea", "n_room"])

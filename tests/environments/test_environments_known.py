@@ -80,10 +80,8 @@ def test_riverswim_is_its_definition(S: int, variant: Any) -> None:
     R[S - 1, 1] = 1.0
     river = riverswim(agents=2, states=S, variant=variant)
     check_tables(river, P, R, start)
-    assert (river.horizon, river.description["reward_scale"]) == (
-        20,
-        1.0 if variant == "tabularl" else 10000.0,
-    )
+    assert river.horizon == 20
+    assert river.description["reward_scale"] == (1.0 if variant == "tabularl" else 10000.0)
 
 
 # Chain -----------------------------------------------------------------------------------------------------------
@@ -161,7 +159,9 @@ def test_deep_sea_is_its_definition(N: int, stochastic: bool, action_map: bool) 
     P = sea.common.kernel.dense()
     R = sea.common.rewards
     offset = float(str(sea.description["reward_offset"]))
-    assert (sea.states, sea.actions, sea.horizon) == (N * N, 2, N)
+    assert sea.states == N * N
+    assert sea.actions == 2
+    assert sea.horizon == N
     rightward = []
     for s in range(N * N):
         row, column = divmod(s, N)
@@ -215,7 +215,8 @@ def test_six_arms_is_its_definition() -> None:
         R[i, i - 1] = reward
     arms = six_arms(agents=2)
     check_tables(arms, P, R / 6000)
-    assert (arms.horizon, arms.description["reward_scale"]) == (20, 6000.0)
+    assert arms.horizon == 20
+    assert arms.description["reward_scale"] == 6000.0
 
 
 # NRoom -----------------------------------------------------------------------------------------------------------
@@ -237,7 +238,8 @@ def test_n_room_is_the_plan_of_seven_rooms() -> None:
     rooms = n_room(agents=2, room_size=3, success=0.9)
     assert rooms.layout is not None
     assert rooms.layout["cells"] == [list(cell) for cell in cells]
-    assert (rooms.layout["rows"], rooms.layout["columns"]) == (len(plan), len(plan[0]))
+    assert rooms.layout["rows"] == len(plan)
+    assert rooms.layout["columns"] == len(plan[0])
     end = len(cells)
     where = {plan[r][c]: s for s, (r, c) in enumerate(cells) if plan[r][c] != "."}
     P = np.zeros((end + 1, 4, end + 1))

@@ -64,11 +64,9 @@ def test_steps_of_a_tabular_environment_follow_its_mdp() -> None:
         for h in range(3):
             a = int(rng.integers(2))
             y, reward, terminated, truncated, _ = env.step(a)
-            assert (reward, terminated, truncated) == (
-                env.mdp.rewards[h, s, a],
-                False,
-                h == 2,
-            )
+            assert reward == env.mdp.rewards[h, s, a]
+            assert not (terminated)
+            assert truncated == (h == 2)
             seen[h, s, a, y] += 1
             s = y
     statistic = stats.chisquare([first[s] for s in range(4)]).statistic

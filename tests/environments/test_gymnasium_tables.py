@@ -71,7 +71,9 @@ def test_a_federation_has_exactly_the_probabilities_of_gymnasiums_table(case: st
     S = len(P)
     A = len(P[0])
     federation = from_gymnasium(id, agents=2, horizon=horizon, kwargs=kwargs)
-    assert (federation.states, federation.actions, federation.horizon) == (S + 1, A, horizon)
+    assert federation.states == S + 1
+    assert federation.actions == A
+    assert federation.horizon == horizon
     for mdp in (federation.agent(0), federation.agent(1), federation.common):
         assert np.array_equal(mdp.initial, [*initial, 0.0])
         assert mdp.kernel.dense()[0, S, :, S].tolist() == [1.0] * A

@@ -156,11 +156,9 @@ def test_a_saved_federation_loads_back_equal(
         federation.save(tmp_path / "deep" / "f.npz")
         back = Federation.load(tmp_path / "deep" / "f.npz")
         assert back.digest == federation.digest
-        assert (back.description, back.layout, back.liars) == (
-            json.loads(json.dumps(federation.description)),
-            federation.layout,
-            federation.liars,
-        )
+        assert back.description == json.loads(json.dumps(federation.description))
+        assert back.layout == federation.layout
+        assert back.liars == federation.liars
         assert not back.probabilities.flags.writeable
         algorithm = FedQHoeffding()
         assert run(algorithm, back, 20).same_outcome(run(algorithm, federation, 20))
@@ -378,11 +376,9 @@ def test_commands_take_plugins_by_module_name(here: Path) -> None:
             "--json",
         )
         made = json.loads(call("run", *words).stdout)
-        assert (made["env"], made["algorithm"], made["agents"]) == (
-            env,
-            "shops_of_ours:Bold",
-            3,
-        )
+        assert made["env"] == env
+        assert made["algorithm"] == "shops_of_ours:Bold"
+        assert made["agents"] == 3
         assert made["parameters"]["bonus_scale"] == 0.25
         assert json.loads(call("inspect", "--env", env, "--json").stdout)["agents"] == 3
         assert json.loads(call("plan", "--env", env, "--json").stdout)["agents"] == 3
@@ -560,11 +556,9 @@ def test_a_package_registers_plugins_by_entry_points(
     both = ("--env", "shops", "--algorithm", "bold-fed-ucbvi")
     few = ("--episodes", "30", "--env-option", "capacity=3", "--json")
     figures = json.loads(done("run", *both, *few, cwd=tmp_path, paths=(place,)))
-    assert (figures["env"], figures["algorithm"], figures["states"]) == (
-        "shops",
-        "bold-fed-ucbvi",
-        4,
-    )
+    assert figures["env"] == "shops"
+    assert figures["algorithm"] == "bold-fed-ucbvi"
+    assert figures["states"] == 4
     (tmp_path / "s.toml").write_text(
         'name = "s"\n[[grid]]\nalgorithms = ["bold-fed-ucbvi", "fed-ucbvi"]\n'
         'environments = [{ name = "shops", capacity = 2 }]\nagents = [2]\nepisodes = [20]\nseeds = 2\n',
@@ -673,7 +667,9 @@ def test_sweeps_whose_eps_p_is_computed_are_kept(environment: dict[str, Any], ag
     pairs = load_runs(made_sweep(tmp_path / "out", sweep))
     assert [(job.problem.eps_p, made.about.eps_p > 0) for job, made in pairs] == [(0.0, True)] * 2
     again = run_sweep(sweep, tmp_path / "out", resume=True)
-    assert (again.done, again.skipped, again.damaged) == (0, 2, ())
+    assert again.done == 0
+    assert again.skipped == 2
+    assert again.damaged == ()
     assert "saved in" in call("report", str(tmp_path / "out")).stdout
 
 

@@ -114,7 +114,7 @@ def parity_federation() -> Federation:
 
 # -------------------------------------------------------------------------------------------------- the bracket
 @pytest.mark.parametrize("number", first_of([50, 400]))
-def test_the_bracket_is_closed_and_right_and_memory_stays_below_its_own_bound_and_the_agents_own_optima(
+def test_the_bracket_of_the_best_common_policy_is_exact_in_small_federations(
     number: int,
 ) -> None:
     better = 0
@@ -198,7 +198,7 @@ def test_large_problems_get_the_cheap_bounds() -> None:
     assert 0.0 < cheap.value.lower < cheap.value.upper <= cheap.history_upper < cheap.own
 
 
-def test_the_bracket_depends_on_nothing_but_the_federation_and_the_work() -> None:
+def test_the_bracket_is_a_function_of_the_federation_for_given_work() -> None:
     world, its_equal = (gridworld(agents=6, eps_p=0.7, seed=3) for _ in range(2))
     first, again = (best_common_policy(one, work=WORK // 10) for one in (world, its_equal))
     assert first is not again
@@ -233,7 +233,7 @@ def test_liars_do_not_count() -> None:
 
 # -------------------------------------------------------------------------------------------- ascent and floors
 @pytest.mark.slow
-def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
+def test_ascent_ends_where_no_single_change_gains() -> None:
     for federation in small_federations(60, states=3):
         tables = honest_tables(federation)
         for start in starting_policies(tables, federation.common.solve().policy):
@@ -248,7 +248,7 @@ def test_ascent_never_loses_and_ends_where_no_single_change_gains() -> None:
                 assert values_of(federation, other[None]).mean() <= value + 1e-11
 
 
-def test_the_starts_differ_and_every_agent_gives_one_where_they_are_few() -> None:
+def test_the_starts_of_few_agents_are_their_own_optima() -> None:
     federation = next(small_federations(1, states=3))
     tables = honest_tables(federation)
     common = federation.common.solve().policy
@@ -287,7 +287,7 @@ def allowed_policies(allowed: AllowedArray) -> AllowedArray:
     return np.asarray(allowed[np.arange(H)[:, None], np.arange(S), policies].all(axis=(1, 2)))
 
 
-def test_the_floors_are_below_every_allowed_policys_loss_and_ruling_out_spares_the_best() -> None:
+def test_the_floors_are_below_the_loss_of_every_allowed_policy() -> None:
     rng = np.random.default_rng(5)
     ruled_out = 0
     for federation in small_federations(300):
@@ -442,7 +442,7 @@ def test_a_run_searches_for_no_common_policy(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("eps_p", [0.0, 0.01, 0.1])
-def test_it_keeps_the_papers_bound_by_the_common_regret_and_is_that_of_agents_all_alike(
+def test_the_federated_regret_keeps_the_papers_bound(
     eps_p: float,
 ) -> None:
     """``R(T) <= R^c(T) + 2 T eps_p H^2`` where agents have one reward."""

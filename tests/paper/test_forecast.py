@@ -28,7 +28,7 @@ def test_bytes_are_those_of_the_rounds_of_a_run(agents: int) -> None:
     assert result.rounds <= made.rounds
 
 
-def test_all_rounds_weigh_what_the_largest_rounds_and_the_end_of_training_do() -> None:
+def test_the_bytes_of_all_rounds_are_those_computed_by_hand() -> None:
     """By hand: M = 2, S = 3, A = 2, H = 4; header 16 bytes, request 48, policy int32, counters int64, floats 8.
 
     Up go n, P V, P V^2 and Q.
@@ -37,10 +37,8 @@ def test_all_rounds_weigh_what_the_largest_rounds_and_the_end_of_training_do() -
     start = 16 + 4 * 3 * 4 + 4 * 3 * 2 * 8
     down = 2 * (start + 16 + 4 * 3 * 8)
     up = 2 * (48 + 4 * 4 * 3 * 2 * 8)
-    assert (made.one_synchronisation.bytes_up, made.one_synchronisation.bytes_down) == (
-        up - 48,
-        down,
-    )
+    assert made.one_synchronisation.bytes_up == up - 48
+    assert made.one_synchronisation.bytes_down == down
     assert made.all_rounds.bytes_up == made.rounds * up
     assert made.all_rounds.bytes_down == made.rounds * down + 2 * (start + 16)
 
@@ -54,10 +52,8 @@ def test_federation_wins_below_the_eps_p_it_says() -> None:
     made = at(eps_p=1e-5)
     limit = made.federation_wins_below
     assert limit is not None
-    assert (at(eps_p=0.999 * limit).verdict, at(eps_p=1.001 * limit).verdict) == (
-        "yes",
-        "no",
-    )
+    assert at(eps_p=0.999 * limit).verdict == "yes"
+    assert at(eps_p=1.001 * limit).verdict == "no"
     assert made.verdict == "yes"
 
 
@@ -90,7 +86,7 @@ def test_without_constants_the_gain_of_m_agents_is_eaten_up_where_it_says() -> N
         ("2e13", "T = 2e+13 is above both, so let each agent learn alone"),
     ],
 )
-def test_the_command_says_what_its_two_figures_for_t_are_and_what_follows(episodes: str, conclusion: str) -> None:
+def test_the_command_plan_concludes_whether_to_federate(episodes: str, conclusion: str) -> None:
     """Five shops: alone wins from ``30 * 126 * ((1 - 1/sqrt(5)) / 14.9)^2 = 5.2`` on in order."""
     made = plan(states=21, actions=6, horizon=30, agents=5, episodes=1000, eps_p=0.49, eps_r=0.2)
     assert made.alone_wins_in_order == pytest.approx(5.2028, rel=1e-4)
@@ -104,16 +100,14 @@ def test_the_command_says_what_its_two_figures_for_t_are_and_what_follows(episod
 
 def test_at_the_papers_settings_the_theory_cannot_tell() -> None:
     made = at(30_000, eps_p=0.1)
-    assert (made.verdict, made.global_rule_reachable, made.global_rule_from) == (
-        "undecided",
-        False,
-        None,
-    )
+    assert made.verdict == "undecided"
+    assert not (made.global_rule_reachable)
+    assert made.global_rule_from is None
     assert made.nontrivial_from is made.federation_wins_below is None
     assert made.bound.federated < made.bound_paper
 
 
-def test_an_environment_brings_its_sizes_and_differences_along() -> None:
+def test_the_plan_of_an_environment_is_that_of_its_sizes() -> None:
     federation = synthetic(agents=4, eps_p=0.1, eps_r=0.2)
     same = plan(
         states=5,
@@ -159,13 +153,15 @@ def test_the_command_says_what_fed_kl_ucbvi_promises() -> None:
     assert "a bound on its regret is proved for agents that are all alike" in apart
 
 
-def test_with_the_global_rule_rounds_may_be_made_longer_and_counts_stationary() -> None:
-    sizes = (8, 4, 10, 500, 30_000)
-    grown = rounds_bound(*sizes, 0.1, 0.05, rule="global", stationary=True, min_round_growth=0.1)
+def test_min_round_growth_bounds_rounds_by_a_logarithm() -> None:
+    grown = rounds_bound(8, 4, 10, 500, 30_000, 0.1, 0.05, rule="global", stationary=True, min_round_growth=0.1)
     assert grown == pytest.approx(2 + math.log(30_000) / math.log(1.1), rel=1e-12)
-    for options in ({"stationary": True}, {"min_round_growth": 0.1}):
-        with pytest.raises(InputError, match='go with rule="global" only'):
-            rounds_bound(*sizes, 0.1, 0.05, **options)
+
+
+@pytest.mark.parametrize("options", [{"stationary": True}, {"min_round_growth": 0.1}], ids=str)
+def test_options_of_the_global_rule_are_refused_for_the_mixture(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match='go with rule="global" only'):
+        rounds_bound(8, 4, 10, 500, 30_000, 0.1, 0.05, **options)
 
 
 def test_plan_of_a_billion_states_needs_no_table() -> None:

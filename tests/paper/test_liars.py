@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -35,68 +36,120 @@ def tampered(attack: str, seed: int = 0, round_number: int = 0, exchange: int = 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_reports_stay_possible_and_honest_rows_and_other_kinds_of_arrays_as_they_were(attack: str, seed: int) -> None:
-    x, n = report(seed)
+def test_attacks_leave_the_rows_of_honest_agents(attack: str, seed: int) -> None:
+    values, counts = report(seed)
+    Liars(LYING, attack).tamper_report(0, H, (values, counts), 0)
+    values_before, counts_before = report(seed)
+    np.testing.assert_array_equal(values[HONEST], values_before[HONEST])
+    np.testing.assert_array_equal(counts[HONEST], counts_before[HONEST])
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_reports_of_liars_are_possible(attack: str, seed: int) -> None:
+    values, counts = report(seed)
+    Liars(LYING, attack).tamper_report(0, H, (values, counts), 0)
+    assert np.isfinite(values).all()
+    assert counts.min() >= 0
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_leave_arrays_of_other_types(attack: str) -> None:
+    values, counts = report(0)
     flags = np.ones((6, 1), dtype=np.int8)
-    alone = report(seed)[0]
     states = np.arange(6, dtype=np.int32)[:, None]
-    Liars(LYING, attack).tamper_report(0, H, (x, n, flags, states), 0)
-    before = report(seed)
-    np.testing.assert_array_equal(x[HONEST], before[0][HONEST])
-    np.testing.assert_array_equal(n[HONEST], before[1][HONEST])
-    assert np.isfinite(x).all()
-    assert n.min() >= 0
-    assert (flags.min(), states[:, 0].tolist()) == (1, list(range(6)))
-    Liars(LYING, attack).tamper_report(0, H, (alone,), 0)
-    assert np.array_equal(alone, before[0]) == (attack in ("counts", "silent", "spam")), "without counts, too"
+    Liars(LYING, attack).tamper_report(0, H, (values, counts, flags, states), 0)
+    assert flags.min() == 1
+    assert states[:, 0].tolist() == list(range(6))
 
 
-def test_random_values_lie_in_the_range_and_depend_on_seed_round_and_exchange_alone() -> None:
-    x, _ = tampered("random")
-    assert ((x >= 0) & (x <= H)).all()
-    np.testing.assert_array_equal(x, tampered("random")[0])
-    lists = [x[1].tolist(), x[4].tolist()]
-    lists += [
-        tampered("random", round_number=1)[0][1].tolist(),
-        tampered("random", exchange=1)[0][1].tolist(),
-    ]
-    assert all(one != other for k, one in enumerate(lists) for other in lists[:k])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_on_values_do_not_need_counts(attack: str) -> None:
+    values, _ = report(0)
+    Liars(LYING, attack).tamper_report(0, H, (values,), 0)
+    unchanged = np.array_equal(values, report(0)[0])
+    assert unchanged == (attack in ("counts", "silent", "spam"))
 
 
-def test_flip_changes_the_sign_and_inflate_reports_the_horizon() -> None:
-    before = report()
-    np.testing.assert_array_equal(tampered("flip")[0][[1, 4]], -before[0][[1, 4]])
+def test_random_values_lie_in_the_range_of_values() -> None:
+    values, _ = tampered("random")
+    assert (values >= 0).all()
+    assert (values <= H).all()
+
+
+def test_random_values_of_one_exchange_are_reproducible() -> None:
+    np.testing.assert_array_equal(tampered("random")[0], tampered("random")[0])
+
+
+def test_random_values_differ_between_agents_rounds_or_exchanges() -> None:
+    values, _ = tampered("random")
+    of_round_1, _ = tampered("random", round_number=1)
+    of_exchange_1, _ = tampered("random", exchange=1)
+    rows = [values[1], values[4], of_round_1[1], of_exchange_1[1]]
+    for one, other in itertools.combinations(rows, 2):
+        assert not np.array_equal(one, other)
+
+
+def test_flip_changes_the_sign_of_values() -> None:
+    values, _ = report()
+    np.testing.assert_array_equal(tampered("flip")[0][[1, 4]], -values[[1, 4]])
+
+
+def test_inflate_reports_the_horizon_as_values() -> None:
     np.testing.assert_array_equal(tampered("inflate")[0][[1, 4]], float(H))
-    for attack in ("flip", "inflate", "random"):
-        np.testing.assert_array_equal(tampered(attack)[1], before[1])
 
 
-def test_false_counts_are_a_thousand_times_too_large_and_claim_visits_everywhere() -> None:
-    x, n = tampered("counts")
-    before = report()
-    np.testing.assert_array_equal(n[[1, 4]], (before[1][[1, 4]] + 1) * FALSE_COUNT_FACTOR)
-    np.testing.assert_array_equal(x, before[0])
+@pytest.mark.parametrize("attack", ["flip", "inflate", "random"])
+def test_attacks_on_values_leave_counts(attack: str) -> None:
+    np.testing.assert_array_equal(tampered(attack)[1], report()[1])
+
+
+def test_false_counts_are_a_thousand_times_too_large() -> None:
+    values, counts = tampered("counts")
+    values_before, counts_before = report()
+    np.testing.assert_array_equal(counts[[1, 4]], (counts_before[[1, 4]] + 1) * FALSE_COUNT_FACTOR)
+    np.testing.assert_array_equal(values, values_before)
+
+
+def test_sums_of_false_counts_are_exact() -> None:
     large = np.full((6, 1), MAX_FALSE // 6, dtype=np.int64)
     Liars(LYING, "counts").tamper_report(0, H, (large,), 0)
-    assert 0 < large[1, 0] + large[4, 0] <= MAX_FALSE, "sums are exact"
+    assert 0 < large[1, 0] + large[4, 0] <= MAX_FALSE
 
 
-def test_colluders_agree_on_a_shift_inside_an_interval_and_against_the_ranking() -> None:
-    for seed in range(20):
-        x, n = tampered("collude", seed)
-        np.testing.assert_array_equal(x[1], x[4])
-        honest = x[HONEST]
-        weights = n[HONEST]
-        most = weights.max(axis=0)
-        np.testing.assert_array_equal(n[1], most)
-        mean = (honest * weights).sum(axis=0) / np.maximum(1, weights.sum(axis=0))
-        width = H * math.sqrt(2 * math.log(2 * 6)) / np.sqrt(np.maximum(1, most))
-        np.testing.assert_allclose(np.abs(x[1] - mean), 0.99 * width)
-        for s in range(3):
-            if mean[s, 0] != mean[s, 1]:
-                better = int(mean[s, 1] > mean[s, 0])
-                assert x[1, s, better] < mean[s, better]
-                assert x[1, s, 1 - better] > mean[s, 1 - better]
+@pytest.mark.parametrize("seed", range(20))
+def test_colluders_report_alike(seed: int) -> None:
+    values, counts = tampered("collude", seed)
+    np.testing.assert_array_equal(values[1], values[4])
+    np.testing.assert_array_equal(counts[1], counts[HONEST].max(axis=0))
+
+
+def honest_mean(values: FloatArray, counts: CountArray) -> FloatArray:
+    """The mean of the honest agents' values, weighted by their counts."""
+    honest = values[HONEST]
+    weights = counts[HONEST]
+    mean: FloatArray = (honest * weights).sum(axis=0) / np.maximum(1, weights.sum(axis=0))
+    return mean
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_shift_of_colluders_is_inside_a_confidence_interval(seed: int) -> None:
+    values, counts = tampered("collude", seed)
+    most = np.maximum(1, counts[HONEST].max(axis=0))
+    width = H * math.sqrt(2 * math.log(2 * 6)) / np.sqrt(most)
+    np.testing.assert_allclose(np.abs(values[1] - honest_mean(values, counts)), 0.99 * width)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_colluders_shift_values_against_the_ranking(seed: int) -> None:
+    values, counts = tampered("collude", seed)
+    mean = honest_mean(values, counts)
+    for s in range(3):
+        if mean[s, 0] != mean[s, 1]:
+            better = int(mean[s, 1] > mean[s, 0])
+            worse = 1 - better
+            assert values[1, s, better] < mean[s, better]
+            assert values[1, s, worse] > mean[s, worse]
 
 
 def test_a_mimic_repeats_the_honest_report_that_misleads_most() -> None:
@@ -105,7 +158,8 @@ def test_a_mimic_repeats_the_honest_report_that_misleads_most() -> None:
         mean = (x[HONEST] * n[HONEST]).sum(axis=0) / np.maximum(1, n[HONEST].sum(axis=0))
         for s, a in np.ndindex(3, 2):
             pairs = [(x[i, s, a], n[i, s, a]) for i in HONEST]
-            assert (x[1, s, a], n[1, s, a]) == (x[4, s, a], n[4, s, a])
+            assert x[1, s, a] == x[4, s, a]
+            assert n[1, s, a] == n[4, s, a]
             assert (x[1, s, a], n[1, s, a]) in pairs
             sign = -1 if mean[s, a] > mean[s].mean() else 1
             gain = sign * n[1, s, a] * (x[1, s, a] - mean[s, a])
@@ -113,16 +167,24 @@ def test_a_mimic_repeats_the_honest_report_that_misleads_most() -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_silent_agents_never_ask_and_spammers_always_unless_the_server_ignores_them(
-    attack: str,
-) -> None:
+def test_liars_change_their_budgets_by_their_attack(attack: str) -> None:
+    budgets = np.full((6, 2, 3), 7, dtype=np.int64)
+    Liars(LYING, attack).tamper_budgets(budgets)
+    expected = {"silent": UNREACHABLE, "spam": 1}.get(attack, 7)
+    assert (budgets[1] == expected).all()
+    assert (budgets[HONEST] == 7).all()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_liar_that_the_server_ignores_cannot_request(attack: str) -> None:
     budgets = np.full((6, 2, 3), 7, dtype=np.int64)
     budgets[4] = UNREACHABLE
     Liars(LYING, attack).tamper_budgets(budgets)
-    assert (budgets[1] == {"silent": UNREACHABLE, "spam": 1}.get(attack, 7)).all()
     assert (budgets[4] == UNREACHABLE).all()
-    assert (budgets[HONEST] == 7).all()
-    assert attack != "silent" or tampered(attack)[1][[1, 4]].sum() == 0
+
+
+def test_silent_agents_report_no_visits() -> None:
+    assert tampered("silent")[1][[1, 4]].sum() == 0
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -158,21 +220,29 @@ def test_the_regret_is_that_of_the_honest_agents() -> None:
 @pytest.mark.parametrize(("fraction", "number"), [(0.0, 0), (0.1, 2), (0.12, 2), (0.25, 5), (0.95, 19)])
 def test_the_fraction_is_rounded_to_a_number_of_agents(fraction: float, number: int) -> None:
     liars = choose_liars(20, fraction, "flip", 3).agents
-    assert (len(set(liars)), list(liars)) == (number, sorted(liars))
+    assert len(set(liars)) == number
+    assert list(liars) == sorted(liars)
     assert all(0 <= i < 20 for i in liars)
     assert liars == choose_liars(20, fraction, "spam", 3).agents
     drawn = {choose_liars(20, fraction, "flip", seed).agents for seed in range(10)}
     assert len(drawn) > 5 or number == 0
 
 
-def test_no_liars_at_all_are_no_liars_and_nobody_honest_and_unknown_attacks_are_refused() -> None:
+def test_a_fraction_of_zero_makes_no_liars() -> None:
     assert random_federation(np.random.default_rng(5)).with_liars(0.0, "flip").liars is None
-    with pytest.raises(InputError, match="leave nobody honest"):
-        choose_liars(4, 0.9, "flip", 0)
-    with pytest.raises(InputError, match="did you mean 'inflate'"):
-        choose_liars(4, 0.5, "inflat", 0)
-    with pytest.raises(InputError, match="fraction of liars"):
-        choose_liars(4, -0.1, "flip", 0)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "attack", "message"),
+    [
+        (0.9, "flip", "leave nobody honest"),
+        (0.5, "inflat", "did you mean 'inflate'"),
+        (-0.1, "flip", "fraction of liars"),
+    ],
+)
+def test_liars_that_cannot_be_chosen_are_refused(fraction: float, attack: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choose_liars(4, fraction, attack, 0)
 
 
 @pytest.mark.parametrize("algorithm", [FedUCBVI(), FedKLUCBVI(), FedKLUCBVI.fast()], ids=lambda one: one.name)
@@ -183,5 +253,5 @@ def test_an_algorithm_that_adds_up_reports_refuses_liars(algorithm: Any) -> None
 
 
 def test_the_command_refuses_liars_with_an_algorithm_that_adds_up_reports() -> None:
-    told = refusal("run", "--algorithm", "fed-kl-ucbvi", "--liars", "0.25", "--agents", "4", "--episodes", "10")
-    assert "fed-kl-ucbvi adds up the reports of all agents" in told
+    message = refusal("run", "--algorithm", "fed-kl-ucbvi", "--liars", "0.25", "--agents", "4", "--episodes", "10")
+    assert "fed-kl-ucbvi adds up the reports of all agents" in message

@@ -56,15 +56,22 @@ def test_the_bounds_are_the_least_that_spend_their_error() -> None:
     assert ended.count(True) == ended.count(False) == 1024 * spent(BOUNDS)[1]
 
 
-def test_a_look_decides_exactly_at_its_bound_and_seeds_after_it_do_not_count() -> None:
+def test_seeds_after_a_look_that_decides_do_not_count() -> None:
     assert majority([True] * 5 + [False] * 95) == Majority(True, 5, 5)
+
+
+def test_four_seeds_are_too_few_to_decide() -> None:
     assert majority([True] * 4).answer is None
-    for look, bound in zip(LOOKS[1:], BOUNDS[1:], strict=True):
-        evenly = [True, False] * (look - bound)
-        enough = [*evenly, *[True] * (look - len(evenly))]
-        assert majority(enough) == Majority(True, bound, look)
-        assert majority([not one for one in enough]) == Majority(False, look - bound, look)
-        assert majority([*enough[:-1], False]).answer is None
+
+
+@pytest.mark.parametrize(("look", "bound"), list(zip(LOOKS[1:], BOUNDS[1:], strict=True)))
+def test_a_look_decides_exactly_at_its_bound(look: int, bound: int) -> None:
+    evenly = [True, False] * (look - bound)
+    enough = [*evenly, *[True] * (look - len(evenly))]
+    opposite = [not answer for answer in enough]
+    assert majority(enough) == Majority(True, bound, look)
+    assert majority(opposite) == Majority(False, look - bound, look)
+    assert majority([*enough[:-1], False]).answer is None
 
 
 def failing(rng: np.random.Generator) -> FloatArray:
@@ -161,7 +168,7 @@ def test_a_single_failed_run_of_the_other_does_not_make_fed_ucbvi_the_better_one
     assert not found.open
 
 
-def test_what_seeds_are_divided_on_is_open_and_the_line_says_what_and_how_many_would_decide() -> None:
+def test_the_line_of_an_open_claim_names_the_seeds_that_would_decide() -> None:
     found = compared([23.0, 20.0, 38.0, 21.0, 15.0], [20.0, 34.0, 16.0, 37.0, 18.0])
     assert found.outcome == "undecided"
     assert "Open: synthetic MDP, M = 20 and εₚ = 0, 0.83 against 1.00, met by 3 of 5 seeds" in found.summary

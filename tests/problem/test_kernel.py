@@ -29,7 +29,9 @@ def test_a_kernel_is_its_table_row_by_row(seed: int, steps: int, states: int, ac
     table = random_dense_kernel(np.random.default_rng(seed), states, actions, steps=steps, zeros=zeros)
     kernel = Kernel.from_dense(table if steps > 1 else table[0])
     np.testing.assert_allclose(kernel.dense(), table, rtol=1e-15, atol=0)
-    assert (kernel.steps, kernel.states, kernel.actions) == (steps, states, actions)
+    assert kernel.steps == steps
+    assert kernel.states == states
+    assert kernel.actions == actions
     largest = 0
     for h, s, a in np.ndindex(steps, states, actions):
         expected = {x: float(p) for x, p in enumerate(table[h, s, a]) if p > 0}
@@ -37,10 +39,8 @@ def test_a_kernel_is_its_table_row_by_row(seed: int, steps: int, states: int, ac
         largest = max(largest, len(expected))
         slots = kernel.successors[h, s, a].tolist()
         used = len(expected)
-        assert (slots[:used], slots[used:]) == (
-            sorted(expected),
-            [slots[used - 1]] * (kernel.width - used),
-        )
+        assert slots[:used] == sorted(expected)
+        assert slots[used:] == [slots[used - 1]] * (kernel.width - used)
     assert kernel.width == largest
 
 

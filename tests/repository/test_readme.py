@@ -45,7 +45,7 @@ def execute(example: str) -> dict[str, Any]:
     return names
 
 
-def test_the_first_example_leaves_what_it_says_and_the_first_commands_run_there(
+def test_the_first_example_of_the_readme_gives_the_run_of_the_first_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,7 +90,7 @@ def test_the_commands_take_their_words() -> None:
         assert result.exit_code == 0, command
 
 
-def test_what_the_page_for_one_agent_shows_runs_and_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_for_one_agent_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = execute("\n".join(examples_in(ONE_AGENT)))
     # rounding
@@ -127,11 +127,13 @@ def test_the_comparison_prints_the_table_in_the_document(
     assert Path("runs.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_sweep_makes_its_runs_and_the_tracked_run_leaves_its_event_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sweep_of_the_readme_makes_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     execute_the_one_with("small-sweep")
     assert len(load_runs("small-sweep")) == 6
+
+
+def test_the_tracked_run_of_the_readme_leaves_its_event_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     execute_the_one_with("make_tracker")
     assert len(list(Path("logs/first").glob("events.out.tfevents.*"))) == 1

@@ -30,24 +30,45 @@ def steps_of(job: str) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------- publishing
 
 
-def test_a_tag_is_built_and_checked_before_it_is_published() -> None:
+def test_a_tag_starts_the_publication() -> None:
     assert PUBLISH[True] == {"push": {"tags": ["v*"]}}, "YAML reads the key 'on' as true"
+
+
+def test_packages_are_checked_before_they_are_published() -> None:
     assert PUBLISH["jobs"]["publish"]["needs"] == "build"
     assert any("make check-dist" in step.get("run", "") for step in steps_of("build"))
-    kept, taken = (
-        next(step["with"] for step in steps_of(job) if f"/{what}-artifact@" in step.get("uses", ""))
-        for job, what in (("build", "upload"), ("publish", "download"))
-    )
-    assert (kept["name"], kept["path"]) == (taken["name"], taken["path"]) == ("dist", "dist/")
 
 
-def test_only_the_job_that_publishes_may_ask_for_an_identity_and_it_runs_no_code_of_ours() -> None:
+def artifact_of(job: str, action: str) -> dict[str, Any]:
+    """The parameters of the step of a job that uploads or downloads an artifact."""
+    for step in steps_of(job):
+        if f"/{action}-artifact@" in step.get("uses", ""):
+            parameters: dict[str, Any] = step["with"]
+            return parameters
+    raise AssertionError(f"{job} does not {action} an artifact")
+
+
+def test_the_packages_that_are_published_are_those_that_were_built() -> None:
+    built = artifact_of("build", "upload")
+    published = artifact_of("publish", "download")
+    assert (built["name"], built["path"]) == ("dist", "dist/")
+    assert published["name"] == "dist"
+    assert published["path"] == "dist/"
+
+
+def test_only_the_job_that_publishes_may_request_an_identity() -> None:
     assert PUBLISH["permissions"] == {"contents": "read"}
     assert "permissions" not in PUBLISH["jobs"]["build"]
     assert PUBLISH["jobs"]["publish"]["permissions"] == {"id-token": "write"}
-    used = [step["uses"].partition("@")[0] for step in steps_of("publish")]
-    assert used == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
-    assert "with" not in steps_of("publish")[-1], "no user, password or token: PyPI trusts the workflow"
+
+
+def test_the_job_that_publishes_runs_no_code_of_the_repository() -> None:
+    actions = [step["uses"].partition("@")[0] for step in steps_of("publish")]
+    assert actions == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
+
+
+def test_packages_are_published_without_a_password() -> None:
+    assert "with" not in steps_of("publish")[-1], "PyPI trusts the workflow"
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -69,52 +90,79 @@ def test_a_tag_that_is_not_the_version_is_not_built(tag: str, code: int) -> None
 # --------------------------------------------------------------------------------------------------------- documents
 
 
-def test_the_citation_names_this_version_and_the_paper() -> None:
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (cited["cff-version"], cited["type"], cited["version"]) == (
-        "1.2.0",
-        "software",
-        __version__,
-    )
-    assert isinstance(cited["date-released"], date)
-    paper = cited["preferred-citation"]
-    assert paper["type"] == "conference-paper"
+@pytest.fixture
+def citation() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    return content
+
+
+def test_the_citation_names_this_version(citation: dict[str, Any]) -> None:
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    assert citation["version"] == __version__
+    assert isinstance(citation["date-released"], date)
+
+
+def test_the_citation_names_the_paper(citation: dict[str, Any]) -> None:
+    paper = citation["preferred-citation"]
     authors = " ".join(author["family-names"] for author in paper["authors"])
+    assert paper["type"] == "conference-paper"
     assert authors == "Labbi Tiapkin Mancini Mangold Moulines"
     assert paper["year"] == 2025
     assert "AISTATS" in paper["collection-title"]
 
 
-def test_security_md_says_how_to_report_and_its_links_lead_somewhere() -> None:
+def test_security_md_explains_how_to_report() -> None:
+    assert "Report a vulnerability" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+
+
+def test_the_links_of_security_md_lead_to_headings() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    assert "Report a vulnerability" in text
-    for target, _, part in (link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", text)):
-        page = (ROOT / target).read_text(encoding="utf-8")
-        headings = [line.lstrip("# ").lower().replace(" ", "-") for line in page.splitlines() if line.startswith("#")]
-        assert not part or part in headings
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        target, _, heading = link.partition("#")
+        headings = [""]
+        for line in (ROOT / target).read_text(encoding="utf-8").splitlines():
+            if line.startswith("#"):
+                headings.append(line.lstrip("# ").lower().replace(" ", "-"))
+        assert heading in headings
 
 
-@pytest.mark.parametrize(
+FORMS = pytest.mark.parametrize(
     "path",
     [path for path in TEMPLATES if path.stem != "config"],
     ids=lambda path: path.name,
 )
-def test_an_issue_template_asks_something_and_every_question_has_a_name_of_its_own(
-    path: Path,
-) -> None:
-    """The fields that GitHub's issue forms require."""
+
+
+def questions_of(path: Path) -> list[dict[str, Any]]:
+    """The fields of one of GitHub's issue forms, without its texts."""
     form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert all(isinstance(form[key], str) and form[key] for key in ("name", "description"))
-    asked = [part for part in form["body"] if part["type"] != "markdown"]
-    assert any(part.get("validations", {}).get("required") for part in asked)
-    assert {part["type"] for part in asked} <= {
-        "textarea",
-        "input",
-        "dropdown",
-        "checkboxes",
-    }
-    assert all(part["attributes"]["label"] for part in asked)
-    ids = [part["id"] for part in asked]
+    return [part for part in form["body"] if part["type"] != "markdown"]
+
+
+@FORMS
+def test_an_issue_template_has_a_name_with_a_description(path: Path) -> None:
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for key in ("name", "description"):
+        assert isinstance(form[key], str)
+        assert form[key]
+
+
+@FORMS
+def test_an_issue_template_has_a_required_question(path: Path) -> None:
+    assert any(question.get("validations", {}).get("required") for question in questions_of(path))
+
+
+@FORMS
+def test_questions_of_an_issue_template_are_of_known_types(path: Path) -> None:
+    for question in questions_of(path):
+        assert question["type"] in ("textarea", "input", "dropdown", "checkboxes")
+        assert question["attributes"]["label"]
+
+
+@FORMS
+def test_questions_of_an_issue_template_have_distinct_names(path: Path) -> None:
+    ids = [question["id"] for question in questions_of(path)]
     assert len(set(ids)) == len(ids)
 
 
@@ -142,7 +190,7 @@ def test_the_changelog_is_kept_as_keep_a_changelog_says() -> None:
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_the_wheel_holds_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
+def test_the_contents_of_the_wheel(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",

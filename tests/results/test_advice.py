@@ -87,7 +87,8 @@ def test_a_policy_within_one_percent_of_the_optimum_has_learnt_enough(little: Ru
 def test_nothing_is_said_of_a_run_that_has_not_begun(little: Run) -> None:
     none = {name: column[:0] for name, column in little.records.items()}
     begun_only = replace(little, records=none, complete=False)
-    assert (begun_only.advice, begun_only.episodes_played) == (None, 0)
+    assert begun_only.advice is None
+    assert begun_only.episodes_played == 0
 
 
 STATIONARY = "stationary=true if kernel and rewards do not depend on the step"

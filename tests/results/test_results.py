@@ -69,7 +69,8 @@ def test_a_run_loads_back_equal(algorithm: FedUCBVI, federation: Federation, epi
             other = loaded.records[name]
         else:
             other = getattr(loaded, name)
-        assert (other.dtype, other.tobytes()) == (column.dtype, column.tobytes())
+        assert other.dtype == column.dtype
+        assert other.tobytes() == column.tobytes()
     assert loaded.wall_seconds == saved.wall_seconds
     assert loaded.to_bytes() == saved.to_bytes() == (tmp_path / "deep" / "run" / "run.parquet").read_bytes()
 
@@ -189,10 +190,10 @@ def test_damaged_files_of_a_run_are_refused(name: str, result: Run, tmp_path: Pa
     result.save(tmp_path / "run")
     file = tmp_path / "run" / name
     whole = file.read_bytes()
-    for kept in (0, 1, len(whole) // 2, len(whole) - 3, None):
+    for length in (0, 1, len(whole) // 2, len(whole) - 3, None):
         file.unlink()
-        if kept is not None:
-            file.write_bytes(whole[:kept])
+        if length is not None:
+            file.write_bytes(whole[:length])
         with pytest.raises(InputError, match=name):
             Run.load(tmp_path / "run")
 
@@ -308,9 +309,9 @@ def test_show_says_how_many_episodes_the_average_reward_is_of(result: Run, tmp_p
 
 def test_rounds_at_counts_the_synchronisations_so_far(result: Run) -> None:
     ends = np.cumsum(result.records["length"])
-    asked = ends[result.records["requests"] > 0]
+    requested_at = ends[result.records["requests"] > 0]
     for t in (0, 1, 10, 100, 777, 1500):
-        assert result.rounds_at(t) == sum(1 for end in asked.tolist() if end <= t)
+        assert result.rounds_at(t) == sum(1 for end in requested_at.tolist() if end <= t)
     assert result.rounds_at([0, 1500]).tolist() == [0, result.rounds]
 
 
@@ -344,12 +345,12 @@ def test_the_summary_is_the_run_in_figures(result: Run) -> None:
     assert summary["rounds"] == result.rounds == sum(result.rules_fired.values())
     assert summary["rules_fired"] == result.rules_fired
     assert min(result.rules_fired.values()) > 0
-    assert (summary["agents"], summary["episodes"], summary["episodes_played"]) == (
-        3,
-        1500,
-        1500,
-    )
-    assert (summary["env"], summary["eps_p"], summary["nu"]) == ("gridworld", 0.1, 9.0)
+    assert summary["agents"] == 3
+    assert summary["episodes"] == 1500
+    assert summary["episodes_played"] == 1500
+    assert summary["env"] == "gridworld"
+    assert summary["eps_p"] == 0.1
+    assert summary["nu"] == 9.0
     assert summary["average_reward"] == pytest.approx(result.records["reward"].sum() / 1500)
     assert summary["value"] <= summary["optimal_value"] + 1e-12
     assert summary["complete"] is True
@@ -468,32 +469,32 @@ def told_again(result: Run) -> list[RoundRecord]:
 
 @pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
 def test_a_run_tells_its_rounds_again(algorithm: Algorithm[Any, Any], world: Federation, episodes: int) -> None:
-    told: list[RoundRecord] = []
-    result = run(algorithm, world, episodes, on_round=told.append)
+    records: list[RoundRecord] = []
+    result = run(algorithm, world, episodes, on_round=records.append)
     again = told_again(result)
     assert all(math.isnan(record.seconds) for record in again)
-    assert len(told) > 3
-    for one, other in zip(told, again, strict=True):
+    assert len(records) > 3
+    for one, other in zip(records, again, strict=True):
         for name in set(RoundRecord._fields) - {"seconds"}:
             expected = getattr(one, name)
             if isinstance(expected, float):
                 expected = pytest.approx(expected, rel=1e-12, nan_ok=True)
             assert getattr(other, name) == expected, name
     for name in ("optimistic_value", "estimated_value", "gap"):
-        now = getattr(told[-1], "recommended_value" if name == "estimated_value" else name)
+        now = getattr(records[-1], "recommended_value" if name == "estimated_value" else name)
         assert now == pytest.approx(getattr(result, name), rel=1e-9, nan_ok=True)
-    assert told[-1].regret == pytest.approx(result.regret, rel=1e-9)
+    assert records[-1].regret == pytest.approx(result.regret, rel=1e-9)
     weights = result.records["agent_episodes"]
-    assert np.average([record.reward for record in told], weights=weights) == pytest.approx(result.average_reward)
+    assert np.average([record.reward for record in records], weights=weights) == pytest.approx(result.average_reward)
 
 
 def test_rounds_of_agents_that_stop_apart_are_told_again_as_they_were() -> None:
-    told: list[RoundRecord] = []
+    records: list[RoundRecord] = []
     apart = FedQAdvantage(forced_synchronisation=False)
-    result = run(apart, synthetic(agents=3, eps_p=0.1), 200, on_round=told.append)
+    result = run(apart, synthetic(agents=3, eps_p=0.1), 200, on_round=records.append)
     counted, before = (
         [(record.episodes, record.planned_episodes, record.agents) for record in records]
-        for records in (told_again(result), told)
+        for records in (told_again(result), records)
     )
     assert counted == before
     assert counted[-1] == (200, 200, 3)
@@ -534,10 +535,8 @@ def test_a_run_says_in_which_way_it_is_not_complete() -> None:
     assert first.unfinished == f"interrupted after {first.episodes_played} episodes"
     assert first.unfinished in repr(first)
     summary = first.summary()
-    assert (summary["complete"], summary["episodes_played"]) == (
-        False,
-        first.episodes_played,
-    )
+    assert not (summary["complete"])
+    assert summary["episodes_played"] == first.episodes_played
     with pytest.raises(
         InputError,
         match=f"regret is known after 0..{first.episodes_played} episodes only",

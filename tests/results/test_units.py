@@ -149,12 +149,12 @@ def test_values_by_step_count_the_steps_that_are_left(result: Run) -> None:
 
 
 def test_values_per_step_are_there_for_those_who_ask(cliffs: Federation, result: Run) -> None:
-    asked = result.in_units(PER_STEP)
+    rescaled = result.in_units(PER_STEP)
     common = cliffs.common
-    assert asked.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), abs=1e-9)
-    assert asked.value == pytest.approx(float(common.initial @ common.evaluate(result.policy)[0]), abs=1e-9)
-    assert asked.regret == pytest.approx(result.regret / WIDTH)
-    assert asked.average_reward == pytest.approx((result.average_reward - H * LOW) / WIDTH)
+    assert rescaled.about.optimal_value == pytest.approx(float(common.initial @ common.solve().V[0]), abs=1e-9)
+    assert rescaled.value == pytest.approx(float(common.initial @ common.evaluate(result.policy)[0]), abs=1e-9)
+    assert rescaled.regret == pytest.approx(result.regret / WIDTH)
+    assert rescaled.average_reward == pytest.approx((result.average_reward - H * LOW) / WIDTH)
 
 
 def test_conversion_of_units_is_undone_by_its_inverse(result: Run) -> None:
@@ -171,8 +171,8 @@ def test_certificates_follow_the_units_that_are_asked_for() -> None:
     world = make_environment("windy_cliff", agents=2)
     certified = run(FedKLUCBVI(stationary=True), world, 20, until_gap=10_000.0, progress=False)
     own = certified.certificates[-1]
-    asked = certified.in_units(PER_STEP).certificates[-1]
-    assert asked.gap == pytest.approx(own.gap / WIDTH)
+    rescaled = certified.in_units(PER_STEP).certificates[-1]
+    assert rescaled.gap == pytest.approx(own.gap / WIDTH)
     assert H * LOW <= own.at_least <= own.compared_with <= H * (LOW + WIDTH)
 
 
@@ -194,8 +194,8 @@ def test_runs_in_different_units_are_not_compared(result: Run) -> None:
 
 
 def test_the_axis_of_a_picture_names_the_units_that_were_asked_for(result: Run) -> None:
-    asked = plot_runs([result.in_units(PER_STEP)])[0]
-    assert asked.get_ylabel() == "Common regret\n(per step in [0, 1])"
+    rescaled = plot_runs([result.in_units(PER_STEP)])[0]
+    assert rescaled.get_ylabel() == "Common regret\n(per step in [0, 1])"
 
 
 def test_the_axis_of_a_picture_names_the_units_of_reward(result: Run) -> None:
@@ -206,18 +206,18 @@ def test_the_axis_of_a_picture_names_the_units_of_reward(result: Run) -> None:
 def test_an_environment_without_units_is_not_converted() -> None:
     """To the last bit: no digest of a run changes."""
     plain = run(FedUCBVI(), make_environment("gridworld", agents=2), 50, progress=False)
-    asked = plain.in_units(PER_STEP)
-    assert asked.V.tobytes() == plain.V.tobytes()
-    assert asked.records["reward"].tobytes() == plain.records["reward"].tobytes()
+    rescaled = plain.in_units(PER_STEP)
+    assert rescaled.V.tobytes() == plain.V.tobytes()
+    assert rescaled.records["reward"].tobytes() == plain.records["reward"].tobytes()
 
 
 # ------------------------------------------------------------------------------------- live and Gymnasium's
 class Paid(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Keeps what was paid."""
 
-    def __init__(self, env: Any, kept: list[float]) -> None:
+    def __init__(self, env: Any, rewards: list[float]) -> None:
         super().__init__(env)
-        self._kept = kept
+        self._kept = rewards
 
     def step(self, action: Any) -> Any:
         outcome = self.env.step(action)
@@ -248,11 +248,11 @@ def house_of(agent: int) -> Any:
     ],
 )
 def test_a_live_run_reports_what_its_environments_paid(make: Any, horizon: int, pays: tuple[float, float]) -> None:
-    kept: list[float] = []
-    fleet = LiveFederation(lambda agent: Paid(make(agent), kept), 2, horizon, pays)
+    rewards: list[float] = []
+    fleet = LiveFederation(lambda agent: Paid(make(agent), rewards), 2, horizon, pays)
     learnt = run(FedKLUCBVI(stationary=True), fleet, 20, progress=False)
-    assert min(kept) < 0
-    assert learnt.average_reward == pytest.approx(sum(kept) / 40, rel=1e-9)
+    assert min(rewards) < 0
+    assert learnt.average_reward == pytest.approx(sum(rewards) / 40, rel=1e-9)
     assert horizon * pays[0] <= learnt.estimated_value <= learnt.optimistic_value <= horizon * pays[1]
 
 
@@ -270,8 +270,8 @@ TAXI = {"id": "Taxi-v4", "horizon": 12}
 WORLDS = [
     *((name, options) for name, options in SMALL.items()),
     ("from_gymnasium", LAKE),
-    pytest.param("from_gymnasium", TAXI, marks=pytest.mark.full),
-    pytest.param("icu_sepsis", {}, marks=pytest.mark.full),
+    pytest.param(("from_gymnasium", TAXI), marks=pytest.mark.full),
+    pytest.param(("icu_sepsis", {}), marks=pytest.mark.full),
 ]
 
 
@@ -411,9 +411,9 @@ def test_play_prints_what_run_prints(tmp_path: Path) -> None:
 
 def test_show_gives_other_units_to_those_who_ask(result: Run, tmp_path: Path) -> None:
     result.save(tmp_path / "cliff")
-    asked = told("show", tmp_path / "cliff", "--units", PER_STEP)
-    assert asked["units"] == PER_STEP
-    assert asked["value"] == pytest.approx((result.value - H * LOW) / WIDTH)
+    rescaled = told("show", tmp_path / "cliff", "--units", PER_STEP)
+    assert rescaled["units"] == PER_STEP
+    assert rescaled["value"] == pytest.approx((result.value - H * LOW) / WIDTH)
     assert "unknown units 'euro'" in refusal("show", tmp_path / "cliff", "--units", "euro")
 
 

@@ -59,12 +59,12 @@ class OpenPage:
     def __call__(self, script: str, *arguments: Any) -> Any:
         return self.browser.execute_script(f"return {script}", *arguments)
 
-    def wait(self, condition: str, *given: Any) -> None:
+    def wait(self, condition: str, *arguments: Any) -> None:
         """Wait until something is so; ``arguments`` are those given."""
         script = f"""const done = [...arguments].at(-1), so = function () {{ return {condition}; }},
             look = () => so.apply(null, arguments) ? done() : setTimeout(look, 20);
             look();"""
-        self.browser.execute_async_script(script, *given)
+        self.browser.execute_async_script(script, *arguments)
 
     def look(self, width: int, scheme: str) -> None:
         """Have a window of that width and a user who likes it light or dark."""

@@ -237,11 +237,11 @@ def _make_node(path: Path) -> None:
 
 
 def _open_server(path: Path) -> object:
-    kept = ServerCheckpoint(path, _plan())
+    checkpoint = ServerCheckpoint(path, _plan())
     try:
-        return Coordinator(kept.plan, kept).status()
+        return Coordinator(checkpoint.plan, checkpoint).status()
     finally:
-        kept.close()
+        checkpoint.close()
 
 
 def _open_node(path: Path) -> object:
@@ -376,8 +376,8 @@ class Mutations:
         self._tidy()
         self._origin = b""
         if self.reader.structured is in_entry:
-            said = f"{manifest_digest(self.path)} 1".encode()
-            self._origin = hashlib.blake2b(said, digest_size=DIGEST_BYTES).digest()
+            record = f"{manifest_digest(self.path)} 1".encode()
+            self._origin = hashlib.blake2b(record, digest_size=DIGEST_BYTES).digest()
 
     def try_one(self, seed: int) -> str:
         """What the reader makes of the mutation with this seed: read, or refused; any other error is raised."""

@@ -109,14 +109,14 @@ class NaiveFedQ:
         parameters = self.parameters
         n0 = self.N[key]
         collects = self.bernstein and (self.published or n0 >= parameters.bernstein_after)
-        kept = 1.0
+        share = 1.0
         for block in blocks_of(visits, n0, self.sizes):
             mean = sum(step.reward + V[step.successor] for step in block) / len(block)
             for step in block:
                 self.N[key] += 1
                 t = self.N[key]
                 rate = alpha(t, H)
-                kept *= 1 - rate
+                share *= 1 - rate
                 b = parameters.c * math.sqrt(H**3 * self.iota / t)
                 bonus = b if self.published and not self.bernstein else 0.0
                 self.Q[key] = (1 - rate) * self.Q[key] + rate * (mean + bonus)
@@ -126,7 +126,7 @@ class NaiveFedQ:
                     self.samples[key].append(V[step.successor])
         if self.published and self.bernstein:
             before, self.beta[key] = self.beta[key], self.beta_now(key)
-            self.Q[key] += (self.beta[key] - kept * before) / 2
+            self.Q[key] += (self.beta[key] - share * before) / 2
         elif not self.published:
             if self.bernstein and len(self.samples[key]) >= max(1, parameters.bernstein_after):
                 bonus = parameters.c_bernstein * math.sqrt(self.theta2[key] * self.variance(key))

@@ -399,15 +399,15 @@ def played_by_hand(algorithm: Any, world: Federation, setting: Setting, playing:
         budgets = {i: algorithm.budgets(agents[i], broadcast) for i in playing}
         stops = {i: collect(drivers[i], broadcast[0], budgets[i], played, left) for i in playing}
         length = min([stop.length for stop in stops.values() if stop.requests], default=left)
-        asked = [stop for stop in stops.values() if stop.requests and stop.length == length]
+        requesting = [stop for stop in stops.values() if stop.requests and stop.length == length]
         for i in playing:
             never = budgets[i]._replace(limits=np.full_like(budgets[i].limits, 2**60))
             collect(drivers[i], broadcast[0], never, played, length)
             algorithm.absorb(agents[i], broadcast[0], drivers[i].transitions, drivers[i].visits)
         played += length
-        first = asked[0] if asked else RoundEnd(length)
-        rounds.append(first._replace(requests=len(asked)))
-        for exchange in range(algorithm.exchanges(setting) if asked else 0):
+        first = requesting[0] if requesting else RoundEnd(length)
+        rounds.append(first._replace(requests=len(requesting)))
+        for exchange in range(algorithm.exchanges(setting) if requesting else 0):
             query = algorithm.query(server, exchange)
             rows = [algorithm.report(agents[i], query, exchange) for i in playing]
             whole = tuple(np.concatenate(each) for each in zip(*rows, strict=True))

@@ -144,18 +144,18 @@ class Recorder:
     def differences(self, run: Coordinator) -> list[str]:
         """Names of what of a finished run is not the same, bit for bit, if it is computed again."""
         now = self.recomputed(run.plan).saved()
-        kept = run.engine.saved()
+        saved = run.engine.saved()
         wrong = []
         for name, array in now.arrays.items():
             if name.startswith(("server.", "recommended.")) or name in (
                 "clock",
                 "starts",
             ):
-                other = kept.arrays.get(name)
+                other = saved.arrays.get(name)
                 if other is None or array.tobytes() != other.tobytes():
                     wrong.append(name)
         mine = columns_of(now.rows["records"])
-        theirs = columns_of(kept.rows["records"])
+        theirs = columns_of(saved.rows["records"])
         for name, column in mine.items():
             if not np.array_equal(column, theirs[name], equal_nan=column.dtype.kind == "f"):
                 wrong.append(f"records.{name}")

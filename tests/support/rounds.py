@@ -31,12 +31,12 @@ def made_up_rounds(seed: int, count: int = 10**9, agents: int = 4, states: int =
     synchronisations = 0
     for number in range(1, count + 1):
         length = chance.randint(1, 50)
-        asked = chance.random() < 0.9
+        requested = chance.random() < 0.9
         episodes = episodes + length
         regret = regret + chance.random()
         up = up + chance.randint(1, 999)
         down = down + chance.randint(1, 99)
-        synchronisations += asked
+        synchronisations += requested
         known = chance.random() < 0.8
         yield RoundRecord(
             round=number,
@@ -44,12 +44,12 @@ def made_up_rounds(seed: int, count: int = 10**9, agents: int = 4, states: int =
             planned_episodes=10**7,
             length=length,
             synchronisations=synchronisations,
-            requests=int(asked),
-            agent=chance.randrange(agents) if asked else -1,
-            step=chance.randrange(5) if asked else -1,
-            state=chance.randrange(states) if asked else -1,
-            action=chance.randrange(3) if asked else -1,
-            rule=chance.choice(("local", "global")) if asked else "",
+            requests=int(requested),
+            agent=chance.randrange(agents) if requested else -1,
+            step=chance.randrange(5) if requested else -1,
+            state=chance.randrange(states) if requested else -1,
+            action=chance.randrange(3) if requested else -1,
+            rule=chance.choice(("local", "global")) if requested else "",
             regret=regret,
             reward=chance.random() if known else math.nan,
             optimistic_value=5.0 - number / 10**6,

@@ -201,9 +201,9 @@ class Environment:
         (self.folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
 
     def check(self, version: str) -> None:
-        said = self.good("--version")
-        if said.strip() != f"fed-ucbvi {version}":
-            raise BadWheelError(f"--version says {said!r}, the wheel {version}")
+        printed = self.good("--version")
+        if printed.strip() != f"fed-ucbvi {version}":
+            raise BadWheelError(f"--version says {printed!r}, the wheel {version}")
         names = (
             "from fed_ucbvi.command_line import all_commands; print('\\n'.join(one.name for one in all_commands()))"
         )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import MagicMock
 
 import pytest
@@ -56,48 +56,66 @@ class Kept(Tracker):
         self.failed = failed
 
 
-def test_one_round_in_so_many_is_kept_and_the_last_and_which_run_it_was() -> None:
+def test_rounds_cannot_be_logged_more_than_once() -> None:
     with pytest.raises(InputError, match="every must be at least 1"):
         Kept(every=0)
-    kept = Kept(every=7)
-    _, seen = tracked(kept)
+
+
+@pytest.fixture(scope="module")
+def every_seventh() -> tuple[Kept, list[RoundRecord]]:
+    """A tracker of every seventh round after a run, and all rounds of the run."""
+    tracker = Kept(every=7)
+    _, seen = tracked(tracker)
     assert (len(seen) - 1) % 7 != 0, "the last round is not one of every seven"
-    assert [row["round"] for _, row in kept.rows] == [
-        *range(1, len(seen) + 1, 7),
-        len(seen),
-    ]
-    for episodes, row in kept.rows:
+    return tracker, seen
+
+
+def test_every_seventh_round_is_logged_besides_the_last(every_seventh: tuple[Kept, list[RoundRecord]]) -> None:
+    tracker, seen = every_seventh
+    expected = [*range(1, len(seen) + 1, 7), len(seen)]
+    assert [row["round"] for _, row in tracker.rows] == expected
+
+
+def test_the_figures_of_a_logged_round_are_those_of_its_record(
+    every_seventh: tuple[Kept, list[RoundRecord]],
+) -> None:
+    tracker, seen = every_seventh
+    for episodes, row in tracker.rows:
         record = seen[int(row["round"]) - 1]
+        figures = {name: getattr(record, name) for name in FIGURES}
+        known = {name: figure for name, figure in figures.items() if not math.isnan(figure)}
         assert episodes == record.episodes
-        assert row == {name: getattr(record, name) for name in FIGURES if not math.isnan(getattr(record, name))}
-    assert kept.failed is False
+        assert row == known
+
+
+def test_the_parameters_of_a_logged_run_are_its_settings(every_seventh: tuple[Kept, list[RoundRecord]]) -> None:
+    tracker, _ = every_seventh
     expected = {
         "algorithm": "fed-ucbvi",
         "environment": "synthetic",
         "agents": 3,
         "episodes": EPISODES,
         "seed": 7,
-    }
-    expected |= {
         "environment.seed": 4,
         "algorithm.nu": 100,
         "driver": "auto",
         "eps_p": 0.0,
     }
-    assert expected.items() <= kept.parameters.items()
+    assert tracker.failed is False
+    assert expected.items() <= tracker.parameters.items()
 
 
-def test_a_run_that_fails_leaves_the_last_round_and_says_so() -> None:
-    kept = Kept(every=1000)
+def test_a_tracker_of_a_failed_run_logs_its_last_round() -> None:
+    tracker = Kept(every=1000)
 
     def fail(record: RoundRecord) -> None:
         if record.round == 3:
             raise ValueError("enough")
 
-    with pytest.raises(ValueError, match="enough"), kept:
-        run(ALGORITHM, WORLD, EPISODES, on_round=CallbackList(kept, fail))
-    assert [row["round"] for _, row in kept.rows] == [1, 3]
-    assert kept.failed is True
+    with pytest.raises(ValueError, match="enough"), tracker:
+        run(ALGORITHM, WORLD, EPISODES, on_round=CallbackList(tracker, fail))
+    assert [row["round"] for _, row in tracker.rows] == [1, 3]
+    assert tracker.failed is True
 
 
 class Failing(Kept):
@@ -112,7 +130,7 @@ class Failing(Kept):
         raise AssertionError("a tracker that has failed is not called again")
 
 
-def test_a_tracker_that_fails_warns_once_and_logs_nothing_more() -> None:
+def test_a_tracker_that_fails_warns_once() -> None:
     failing = Failing()
     with pytest.warns(
         Caution,
@@ -131,7 +149,7 @@ def test_a_run_is_the_same_with_a_tracker_that_fails() -> None:
     assert len(seen) == len(result.records["length"])
 
 
-def test_an_error_when_a_tracker_starts_names_the_tracker_and_the_place(
+def test_an_error_at_the_start_of_a_tracker_names_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wandb = MagicMock()
@@ -141,19 +159,33 @@ def test_an_error_when_a_tracker_starts_names_the_tracker_and_the_place(
         make_tracker("wandb:shops")
 
 
-def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:
+@pytest.fixture
+def tensorboard_run(tmp_path: Path) -> tuple[Any, Run, list[RoundRecord]]:
+    """The events of a run, the run, and its rounds."""
     result, seen = tracked(make_tracker(f"tensorboard:{tmp_path / 'first'}"))
+    return events_in(tmp_path / "first"), result, seen
+
+
+def test_tensorboard_reads_back_the_figures_of_rounds(tensorboard_run: tuple[Any, Run, list[RoundRecord]]) -> None:
+    events, _, seen = tensorboard_run
+    for name in ("regret", "gap", "bytes_up", "round"):
+        scalars = events.Scalars(name)
+        expected = [getattr(record, name) for record in seen]
+        assert [scalar.step for scalar in scalars] == [record.episodes for record in seen]
+        assert [scalar.value for scalar in scalars] == pytest.approx(expected, rel=1e-6, nan_ok=False)
+
+
+def test_tensorboard_reads_back_the_results_of_a_run(tensorboard_run: tuple[Any, Run, list[RoundRecord]]) -> None:
+    events, result, _ = tensorboard_run
+    (final,) = events.Scalars("final_regret")
+    assert final.value == pytest.approx(result.regret, rel=1e-6)
+
+
+def test_tensorboard_reads_back_the_parameters_of_a_run(tensorboard_run: tuple[Any, Run, list[RoundRecord]]) -> None:
     from tensorboard.plugins.hparams import metadata
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    events = events_in(tmp_path / "first")
-    for name in ("regret", "gap", "bytes_up", "round"):
-        read = events.Scalars(name)
-        assert [one.step for one in read] == [record.episodes for record in seen]
-        expected = [getattr(record, name) for record in seen]
-        assert [one.value for one in read] == pytest.approx(expected, rel=1e-6, nan_ok=False)
-    (final,) = events.Scalars("final_regret")
-    assert final.value == pytest.approx(result.regret, rel=1e-6)
+    events, _, _ = tensorboard_run
     content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
     parameters = HParamsPluginData.FromString(content).session_start_info.hparams
     assert parameters["algorithm"].string_value == "fed-ucbvi"
@@ -161,13 +193,18 @@ def test_tensorboard_reads_back_figures_and_parameters(tmp_path: Path) -> None:
     assert parameters["algorithm.strict"].HasField("bool_value")
 
 
-@pytest.mark.slow
-@pytest.mark.full
-def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def mlflow_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is a folder: mlflow-skinny has no database, and a folder needs MLflow's own leave."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "shops")
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.usefixtures("mlflow_settings")
+def test_mlflow_reads_back_a_run(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
     uri = (tmp_path / "store").as_uri()
@@ -179,44 +216,80 @@ def test_mlflow_reads_back_figures_and_parameters(tmp_path: Path, monkeypatch: p
     assert found.info.status == "FINISHED"
     assert found.data.metrics["final_regret"] == result.regret
     assert found.data.params["algorithm"] == "fed-ucbvi"
-    assert (found.data.params["seed"], found.data.params["environment.seed"]) == (
-        "7",
-        "4",
-    )
+    assert found.data.params["seed"] == "7"
+    assert found.data.params["environment.seed"] == "4"
     for name in ("regret", "reward", "bytes_down"):
-        history = sorted(client.get_metric_history(found.info.run_id, name), key=lambda one: one.step)
-        assert [(one.step, one.value) for one in history] == [
-            (record.episodes, getattr(record, name)) for record in seen
-        ]
+        history = client.get_metric_history(found.info.run_id, name)
+        logged = sorted((metric.step, metric.value) for metric in history)
+        assert logged == [(record.episodes, getattr(record, name)) for record in seen]
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.usefixtures("mlflow_settings")
+def test_an_mlflow_store_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
     with pytest.raises(InputError, match="MLflow cannot use 'file://"):
         make_tracker(f"mlflow:{(tmp_path / 'another').as_uri()}")
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.usefixtures("mlflow_settings")
+def test_an_incomplete_mlflow_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "alembic", None)
-    with pytest.raises(
-        InputError,
-        match=r"MLflow cannot use 'sqlite://.*alembic.*; install the whole of MLflow",
-    ):
+    with pytest.raises(InputError, match=r"MLflow cannot use 'sqlite://.*alembic.*; install the whole of MLflow"):
         make_tracker(f"mlflow:sqlite:///{tmp_path / 'store.db'}")
 
 
-def test_weights_and_biases_is_told_figures_and_parameters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class LoggedRun(NamedTuple):
+    """A tracked run with Weights & Biases replaced by a mock."""
+
+    wandb: MagicMock
+    result: Run
+    records: list[RoundRecord]
+
+    @property
+    def calls(self) -> MagicMock:
+        """The mock of the run of Weights & Biases."""
+        run: MagicMock = self.wandb.init.return_value
+        return run
+
+
+@pytest.fixture
+def wandb_run(monkeypatch: pytest.MonkeyPatch) -> LoggedRun:
     wandb = MagicMock()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     result, seen = tracked(make_tracker("wandb:shops", every=10))
-    wandb.init.assert_called_once_with(project="shops")
-    told = wandb.init.return_value
-    told.finish.assert_called_once_with(exit_code=0)
-    rows = [(call.kwargs["step"], call.args[0]) for call in told.log.call_args_list]
-    assert all(step < later for (step, _), (later, _) in pairwise(rows)), "wandb drops steps that do not grow"
-    assert [row["round"] for _, row in rows][:3] == [1, 11, 21]
-    assert rows[-1] == (
-        EPISODES,
-        {name: float(getattr(seen[-1], name)) for name in FIGURES},
-    )
-    assert told.config.update.call_args.args[0]["algorithm"] == "fed-ucbvi"
-    assert told.summary.update.call_args.args[0]["final_regret"] == result.regret
+    return LoggedRun(wandb, result, seen)
+
+
+def test_weights_and_biases_has_one_run_per_run(wandb_run: LoggedRun) -> None:
+    wandb_run.wandb.init.assert_called_once_with(project="shops")
+    wandb_run.calls.finish.assert_called_once_with(exit_code=0)
+
+
+def test_weights_and_biases_logs_rounds_at_growing_steps(wandb_run: LoggedRun) -> None:
+    steps = [call.kwargs["step"] for call in wandb_run.calls.log.call_args_list]
+    rounds = [call.args[0]["round"] for call in wandb_run.calls.log.call_args_list]
+    assert all(step < later for step, later in pairwise(steps)), "wandb drops steps that do not grow"
+    assert rounds[:3] == [1, 11, 21]
+
+
+def test_weights_and_biases_logs_the_last_round(wandb_run: LoggedRun) -> None:
+    last = wandb_run.calls.log.call_args_list[-1]
+    figures = {name: float(getattr(wandb_run.records[-1], name)) for name in FIGURES}
+    assert last.kwargs["step"] == EPISODES
+    assert last.args[0] == figures
+
+
+def test_weights_and_biases_stores_the_parameters_of_a_run(wandb_run: LoggedRun) -> None:
+    assert wandb_run.calls.config.update.call_args.args[0]["algorithm"] == "fed-ucbvi"
+
+
+def test_weights_and_biases_stores_the_results_of_a_run(wandb_run: LoggedRun) -> None:
+    results = wandb_run.calls.summary.update.call_args.args[0]
+    assert results["final_regret"] == wandb_run.result.regret
 
 
 @pytest.mark.parametrize("module", TRACKERS)
@@ -234,6 +307,6 @@ def test_a_package_that_is_missing_is_named_with_the_way_to_get_it(
 
 
 @pytest.mark.parametrize("text", ["tensorboard", "tensorboard:", "tensorbord:x", ""])
-def test_a_tracker_is_a_known_name_and_a_place(text: str) -> None:
+def test_a_tracker_without_a_known_name_or_a_place_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"tracker"):
         make_tracker(text)

@@ -34,16 +34,16 @@ def _disturbs(char: str) -> bool:
     return kind in ("Cc", "Cs", "Zl", "Zp") or (kind == "Cf" and unicodedata.bidirectional(char) != "BN")
 
 
-def unknown_name(kind: str, given: str, known: Iterable[str]) -> InputError:
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error for a name nobody registered, with the nearest known one.
 
     >>> str(unknown_name("environment", "gridwrld", ["gridworld", "synthetic"]))
     "unknown environment 'gridwrld'; did you mean 'gridworld'? Known: gridworld, synthetic."
     """
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1)
+    near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    return InputError(f"unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")
+    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(names)}.")
 
 
 def missing_package(who: str, package: str, extra: str) -> InputError:
@@ -55,10 +55,10 @@ def missing_package(who: str, package: str, extra: str) -> InputError:
     return InputError(f"{who} {package}, which is not installed: run pip install 'fed-ucbvi[{extra}]'.")
 
 
-def check_choice(kind: str, given: str, known: Iterable[str]) -> None:
+def check_choice(kind: str, name: str, known: Iterable[str]) -> None:
     names = list(known)
-    if given not in names:
-        raise unknown_name(kind, given, names)
+    if name not in names:
+        raise unknown_name(kind, name, names)
 
 
 def check_number(

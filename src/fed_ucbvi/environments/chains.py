@@ -70,7 +70,7 @@ def _line(states: int) -> dict[str, object]:
     )
 
 
-@environment("RiverSwim", lambda given: ProblemSize(given["states"], 2, 3))
+@environment("RiverSwim", lambda options: ProblemSize(options["states"], 2, 3))
 def riverswim(
     agents: Agents = 20,
     eps_p: Annotated[
@@ -135,7 +135,7 @@ def _swim(s: int, up: float, stay: float, down: float, x: FloatArray) -> dict[in
     return {state: weight / total for state, weight in weights.items() if weight > 0}
 
 
-@environment("chain", lambda given: ProblemSize(given["length"], 2, 2))
+@environment("chain", lambda options: ProblemSize(options["length"], 2, 2))
 def chain(
     agents: Agents = 20,
     eps_p: Annotated[

@@ -90,7 +90,7 @@ def _random_moving_kernel(common: Kernel, neighbours: list[list[int | None]], rn
 
 @environment(
     "GridWorld",
-    lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES) + 1),
+    lambda options: ProblemSize(options["rows"] * options["columns"], len(MOVES), len(MOVES) + 1),
 )
 def gridworld(
     agents: Agents = 20,
@@ -174,7 +174,7 @@ def _cells(name: str, cells: Iterable[Cell], rows: int, columns: int) -> list[Ce
 
 @environment(
     "NRoom",
-    lambda given: ProblemSize(given["rooms"] * (given["room_size"] ** 2 + 1), len(MOVES), len(MOVES) + 1),
+    lambda options: ProblemSize(options["rooms"] * (options["room_size"] ** 2 + 1), len(MOVES), len(MOVES) + 1),
 )
 def n_room(
     agents: Agents = 20,
@@ -258,7 +258,7 @@ def _floor_plan(rooms: int, size: int) -> tuple[list[Cell], list[Cell]]:
 
 @environment(
     "WindyCliff",
-    lambda given: ProblemSize(given["rows"] * given["columns"], len(MOVES), len(MOVES)),
+    lambda options: ProblemSize(options["rows"] * options["columns"], len(MOVES), len(MOVES)),
 )
 def windy_cliff(
     agents: Agents = 20,
@@ -347,7 +347,7 @@ def _moves(rows: int, columns: int, blown: float) -> family.Rows:
     return table
 
 
-@environment("DeepSea", lambda given: ProblemSize(given["size"] ** 2, 2, 3))
+@environment("DeepSea", lambda options: ProblemSize(options["size"] ** 2, 2, 3))
 def deep_sea(
     agents: Agents = 20,
     eps_p: Annotated[

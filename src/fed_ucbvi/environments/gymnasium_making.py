@@ -109,18 +109,18 @@ def kwargs_of_agents(
     M = check_positive_integer("agents", agents)
     root = check_integer("seed", seed)
     if kwargs is None or isinstance(kwargs, Mapping):
-        given = [kwargs or {}] * M
+        kwargs_by_agent = [kwargs or {}] * M
     else:
-        given = list(kwargs)
-    if len(given) != M:
-        raise InputError(f"kwargs are given for {len(given)} agents, but there are {M}.")
-    if not all(isinstance(one, Mapping) for one in given):
+        kwargs_by_agent = list(kwargs)
+    if len(kwargs_by_agent) != M:
+        raise InputError(f"kwargs are given for {len(kwargs_by_agent)} agents, but there are {M}.")
+    if not all(isinstance(one, Mapping) for one in kwargs_by_agent):
         raise InputError('kwargs must be keyword arguments by name, as {"map_name": "8x8"}, or a list of such.')
     if vary is not None and not isinstance(vary, Mapping):
         raise InputError(f'vary must be ranges by name, as {{"success_rate": [0.6, 0.9]}}, got {vary!r}.')
     ranges = {name: check_range(f"vary: {name}", values) for name, values in sorted((vary or {}).items())}
     each = []
-    for i, one in enumerate(given):
+    for i, one in enumerate(kwargs_by_agent):
         rng = generator(root, i)
         each.append(
             {

@@ -44,7 +44,7 @@ AT_ONCE = 10**7
 
 
 def _array_size(
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     next_states: int,
     steps: int = 1,
     *,
@@ -52,8 +52,8 @@ def _array_size(
 ) -> ProblemSize:
     """Sizes of an environment that is drawn as arrays."""
     return ProblemSize(
-        given["states"],
-        given["actions"],
+        options["states"],
+        options["actions"],
         next_states,
         steps,
         by_row=False,
@@ -61,15 +61,15 @@ def _array_size(
     )
 
 
-def _garnet_size(given: Mapping[str, Any]) -> ProblemSize:
-    ranks = given["states"] ** 2 * given["actions"]
+def _garnet_size(options: Mapping[str, Any]) -> ProblemSize:
+    ranks = options["states"] ** 2 * options["actions"]
     block = min(ranks, AT_ONCE) if ranks <= MAX_RANKED else 0
-    return replace(_array_size(given, given["branching"]), scratch=RANK_BYTES * block)
+    return replace(_array_size(options, options["branching"]), scratch=RANK_BYTES * block)
 
 
 @environment(
     "synthetic MDP",
-    lambda given: _array_size(given, given["states"], given["horizon"], own_tables=True),
+    lambda options: _array_size(options, options["states"], options["horizon"], own_tables=True),
 )
 def synthetic(
     agents: Agents = 20,
@@ -204,7 +204,7 @@ def _drawn_subsets(rng: np.random.Generator, rows: int, n: int, b: int) -> Index
     return np.sort(chosen, axis=-1)
 
 
-@environment("RandomMDPs", lambda given: _array_size(given, given["states"]))
+@environment("RandomMDPs", lambda options: _array_size(options, options["states"]))
 def random_mdps(
     agents: Agents = 20,
     eps_p: Annotated[

@@ -29,7 +29,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -114,9 +114,27 @@ def search_common_policy(federation: Federation, work: int = WORK) -> CommonOpti
     search.branch()
     lower = search.lower
     upper = lower if search.closed else min(search.upper, search.own)
-    history_upper = max(search.history_upper, lower)
-    own = max(search.own, lower)
-    return CommonOptimum(Bracket(lower, upper), search.policy, history_upper, own, search.nodes)
+    return CommonOptimum(
+        value=Bracket(lower, upper),
+        policy=search.policy,
+        history_upper=max(search.history_upper, lower),
+        own=max(search.own, lower),
+        nodes=search.nodes,
+    )
+
+
+class _PolicySet(NamedTuple):
+    """A set of policies that may contain a better one; sets are ordered by their bounds, the largest first.
+
+    ``policy`` is a good one in the set, and ``step`` and ``state`` the decision to branch on (-1: none is left).
+    """
+
+    negative_bound: float
+    number: int
+    allowed: AllowedArray
+    policy: IndexArray
+    step: int
+    state: int
 
 
 class _Search:
@@ -133,12 +151,14 @@ class _Search:
         self.tolerance = TOLERANCE * H
         entries = max(MIN_PASS, self.tables.probabilities[0].size * H)
         self.passes = max(MIN_PASSES, work // entries)
-        self.spent = self.nodes = 0
+        self.spent = 0
+        self.nodes = 0
         self.lower = -1.0
         self.upper = np.inf
-        self.own = self.history_upper = np.inf
+        self.own = np.inf
+        self.history_upper = np.inf
         self.policy: IndexArray = np.zeros((H, S), dtype=np.int32)
-        self.open: list[tuple[float, int, AllowedArray, IndexArray, int, int]] = []
+        self.open: list[_PolicySet] = []
 
     @property
     def left(self) -> int:
@@ -163,41 +183,53 @@ class _Search:
         W = np.zeros((H + 1, S))
         own, overlap = own_optima(self.tables, self.shared, everything, V, W)
         self.spent += 1
-        self.own, self.history_upper = own / self.agents, (own - overlap) / self.agents
+        self.own = own / self.agents
+        self.history_upper = (own - overlap) / self.agents
         self._bound(everything, self.history_upper)
+        self.upper = self.lower
         if self.open:
-            self.upper = max(self.lower, -self.open[0][0])
-        else:
-            self.upper = self.lower
+            self.upper = max(self.lower, -self.open[0].negative_bound)
 
     def _bound(self, allowed: AllowedArray, above: float) -> None:
-        """Bound a set of policies worth at most ``above``; keep it if it may contain a better policy."""
+        """Bound a set of policies with values of at most ``above``; keep it if it may contain a better policy."""
         known = (self.lower + self.tolerance) * self.agents
-        upper, policy, h, s, made = tighten(self.tables, self.shared, allowed, known, max(2, self.left))
-        self.spent += made
+        upper, policy, h, s, passes = tighten(self.tables, self.shared, allowed, known, max(2, self.left))
+        self.spent += passes
         self.nodes += 1
         bound = min(upper / self.agents, above)
         if bound > self.lower + self.tolerance:
-            heapq.heappush(self.open, (-bound, self.nodes, allowed, policy, h, s))
+            policies = _PolicySet(
+                negative_bound=-bound,
+                number=self.nodes,
+                allowed=allowed,
+                policy=policy,
+                step=h,
+                state=s,
+            )
+            heapq.heappush(self.open, policies)
 
     def branch(self) -> None:
         """Split the set with the largest bound until no set can contain a better policy than the best so far."""
         settled = self.lower
         while self.open and self.left > 2 * self.shape[2]:
-            bound, _, allowed, policy, h, s = heapq.heappop(self.open)
-            if -bound <= self.lower + self.tolerance:
+            policies = heapq.heappop(self.open)
+            bound = -policies.negative_bound
+            if bound <= self.lower + self.tolerance:
                 self.open.clear()
                 break
-            self.improve(policy)
+            self.improve(policies.policy)
+            h = policies.step
+            s = policies.state
             if h < 0:
-                settled = max(settled, -bound)
+                settled = max(settled, bound)
                 continue
-            for a in np.flatnonzero(allowed[h, s]).tolist():
-                part = allowed.copy()
+            for a in np.flatnonzero(policies.allowed[h, s]).tolist():
+                part = policies.allowed.copy()
                 part[h, s] = False
                 part[h, s, a] = True
-                self._bound(part, -bound)
-        self.upper = max([self.lower, settled, *(-entry[0] for entry in self.open)])
+                self._bound(part, bound)
+        open_bounds = [-policies.negative_bound for policies in self.open]
+        self.upper = max([self.lower, settled, *open_bounds])
 
 
 @compiled
@@ -266,16 +298,21 @@ def starting_policies(tables: AgentTables, common: IndexArray) -> Iterator[Index
 def _candidates(tables: AgentTables, common: IndexArray) -> Iterator[IndexArray]:
     H = len(common)
     yield common.copy()
-    kernel, rewards = (np.ascontiguousarray(table.mean(axis=-1)) for table in (tables.probabilities, tables.rewards))
-    yield optimal_values(tables.successors, kernel, rewards, H)[2]
+    kernel = np.ascontiguousarray(tables.probabilities.mean(axis=-1))
+    rewards = np.ascontiguousarray(tables.rewards.mean(axis=-1))
+    _, _, optimal_in_mean = optimal_values(tables.successors, kernel, rewards, H)
+    yield optimal_in_mean
     selected = common.copy()
     sweep(tables, np.ones((H, *tables.initial.shape)), selected)
     yield selected
-    for j in np.unique(np.linspace(0, tables.initial.shape[1] - 1, OWN_STARTS).astype(np.int64)):
-        yield own_policy(tables, int(j), H)
+    places = np.linspace(0, tables.initial.shape[1] - 1, OWN_STARTS)
+    for j in np.unique(places.astype(np.int64)).tolist():
+        yield own_policy(tables, j, H)
 
 
 def own_policy(tables: AgentTables, agent: int, horizon: int) -> IndexArray:
     """The optimal policy of one of the agents alone."""
-    kernel, rewards = (np.ascontiguousarray(table[..., agent]) for table in (tables.probabilities, tables.rewards))
-    return optimal_values(tables.successors, kernel, rewards, horizon)[2]
+    kernel = np.ascontiguousarray(tables.probabilities[..., agent])
+    rewards = np.ascontiguousarray(tables.rewards[..., agent])
+    _, _, policy = optimal_values(tables.successors, kernel, rewards, horizon)
+    return policy

@@ -23,9 +23,9 @@ class Promise(NamedTuple):
     """Proved bounds for Fed-KL-UCBVI.
 
     Attributes:
-        rounds: at most, with probability ``1 - delta``.
-        regret: at most, with probability ``1 - 2 delta``; None where agents differ, as it is proved for agents that
-            are all alike.
+        rounds: upper bound on rounds, with probability ``1 - delta``.
+        regret: upper bound on regret, with probability ``1 - 2 delta``; None where agents differ, as it is proved for
+            agents that are all alike.
     """
 
     rounds: int
@@ -55,10 +55,10 @@ class Forecast(Tabled):
         federation_wins_below: the eps_p below which the bound for M agents is below ``alone`` and below ``H T``; None
             if there is no such eps_p.
         alone_wins_from: the T from which the bound of one agent alone is lower, and below ``H T``; None if never.
-        alone_wins_in_order: the same without constants and logarithms: the T from which ``T H (H eps_p + eps_r)``
+        alone_wins_in_order: that T without constants and logarithms: the T from which ``T H (H eps_p + eps_r)``
             exceeds ``sqrt(H^3 S A T) - sqrt(H^3 S A T / M)``; None if never.
-        kl: what ``FedKLUCBVI()`` promises.
-        kl_stationary: the same with ``stationary=True``, where kernel and rewards do not depend on the step.
+        kl: bounds for ``FedKLUCBVI()``.
+        kl_stationary: bounds with ``stationary=True``, where kernel and rewards do not depend on the step.
         reward_range: of one step, in the environment's own units; 1 where only sizes are known.
     """
 
@@ -116,18 +116,16 @@ class Forecast(Tabled):
         )
 
     def summary(self) -> dict[str, Any]:
-        plain = {key: value for key, value in vars(self).items() if not isinstance(value, tuple)}
-        promises = {"kl": self.kl, "kl_stationary": self.kl_stationary}
-        return {
-            **plain,
-            "global_rule_reachable": self.global_rule_reachable,
-            "one_synchronisation": self.one_synchronisation._asdict(),
-            "all_rounds": self.all_rounds._asdict(),
-            "bound": _by_term(self.bound),
-            **{name: {"rounds": one.rounds, "regret": _by_term(one.regret)} for name, one in promises.items()},
-            "lower_bound": {"value": self.lower.value, "unmet": list(self.lower.unmet)},
-            "federate": self.verdict,
-        }
+        content = {name: value for name, value in vars(self).items() if not isinstance(value, tuple)}
+        content["global_rule_reachable"] = self.global_rule_reachable
+        content["one_synchronisation"] = self.one_synchronisation._asdict()
+        content["all_rounds"] = self.all_rounds._asdict()
+        content["bound"] = _by_term(self.bound)
+        for name, promise in (("kl", self.kl), ("kl_stationary", self.kl_stationary)):
+            content[name] = {"rounds": promise.rounds, "regret": _by_term(promise.regret)}
+        content["lower_bound"] = {"value": self.lower.value, "unmet": list(self.lower.unmet)}
+        content["federate"] = self.verdict
+        return content
 
 
 def _by_term(bound: RegretBound | None) -> dict[str, float] | None:
@@ -175,55 +173,63 @@ def plan(
         S = states
         A = actions
         H = horizon
-    bound = bounds.regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
     rounds = math.floor(bounds.rounds_bound(S, A, H, M, T, eps_p, delta))
+    # Traffic: of a round with one request, of a round with requests of all agents, and of the end.
     setting = Setting(states=S, actions=A, horizon=H, agents=M, episodes=T, eps_p=eps_p, seed=0)
     meter = Meter(FedUCBVI().message_sizes(setting), H)
-    busy = meter.round(M, requesters=M, last=False, episodes=1)
-    last = meter.round(M, requesters=0, last=True, episodes=1)
+    one_synchronisation = meter.round(M, requesters=1, last=False, episodes=1)
+    busy_round = meter.round(M, requesters=M, last=False, episodes=1)
+    end = meter.round(M, requesters=0, last=True, episodes=1)
+    all_rounds = {name: rounds * getattr(busy_round, name) + getattr(end, name) for name in Traffic._fields}
+    # Regret: together, and of one agent alone.
+    bound = bounds.regret_bound_terms(S, A, H, M, T, eps_p, eps_r, delta)
     alone = bounds.regret_bound(S, A, H, 1, T, 0.0, 0.0, delta)
     per_eps_p = bounds.regret_bound_terms(S, A, H, M, T, 1.0, 0.0, delta).heterogeneity
-    room = min(alone, bounds.trivial_bound(H, T)) - bounds.regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
-    apart = H * eps_p + eps_r
+    if_alike = bounds.regret_bound(S, A, H, M, T, 0.0, eps_r, delta)
+    room_for_eps_p = min(alone, bounds.trivial_bound(H, T)) - if_alike
+    differences = H * eps_p + eps_r
+    alone_wins_in_order = None
+    if differences > 0:
+        alone_wins_in_order = H * S * A * ((1 - M**-0.5) / differences) ** 2
 
     def promise(*, stationary: bool) -> Promise:
-        most = bounds.rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
-        if apart:
-            regret = None
-        else:
-            regret = bounds.kl_regret_bound(S, A, H, M, T, delta, stationary=stationary)
-        return Promise(math.floor(most), None if regret is None else _in_units(regret, units))
+        most_rounds_kl = bounds.rounds_bound(S, A, H, M, T, eps_p, delta, rule="global", stationary=stationary)
+        regret = None
+        if not differences:
+            regret = _in_units(bounds.kl_regret_bound(S, A, H, M, T, delta, stationary=stationary), units)
+        return Promise(rounds=math.floor(most_rounds_kl), regret=regret)
 
     def alone_wins(t: int) -> bool:
-        together = bounds.regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
-        return bounds.regret_bound(S, A, H, 1, t, 0.0, 0.0, delta) < min(together, bounds.trivial_bound(H, t))
+        alone_then = bounds.regret_bound(S, A, H, 1, t, 0.0, 0.0, delta)
+        together_then = bounds.regret_bound(S, A, H, M, t, eps_p, eps_r, delta)
+        return alone_then < min(together_then, bounds.trivial_bound(H, t))
 
     lower = bounds.regret_lower_bound(S, A, H, M, T)
     convert = units.original_difference
     return Forecast(
-        S,
-        A,
-        H,
-        M,
-        T,
-        eps_p,
-        eps_r,
-        delta,
+        states=S,
+        actions=A,
+        horizon=H,
+        agents=M,
+        episodes=T,
+        eps_p=eps_p,
+        eps_r=eps_r,
+        delta=delta,
         nu=threshold_nu(S, A, H, M, T, eps_p, delta),
         global_rule_from=bounds.global_rule_from(S, A, H, M, eps_p, delta),
         rounds=rounds,
         rounds_max_log2=most_rounds(S, A, H, M, T, eps_p, delta),
-        one_synchronisation=meter.round(M, requesters=1, last=False, episodes=1),
-        all_rounds=Traffic(*(rounds * each + end for each, end in zip(busy, last, strict=True))),
+        one_synchronisation=one_synchronisation,
+        all_rounds=Traffic(**all_rounds),
         bound=_in_units(bound, units),
         bound_paper=convert(bounds.regret_bound(S, A, H, M, T, eps_p, eps_r, delta, proof="printed")),
         trivial=convert(bounds.trivial_bound(H, T)),
         nontrivial_from=bounds.nontrivial_from(S, A, H, M, eps_p, eps_r, delta),
         lower=lower._replace(value=convert(lower.value)),
         alone=convert(alone),
-        federation_wins_below=room / per_eps_p if room > 0 else None,
+        federation_wins_below=room_for_eps_p / per_eps_p if room_for_eps_p > 0 else None,
         alone_wins_from=bounds.first_episode(alone_wins),
-        alone_wins_in_order=H * S * A * ((1 - M**-0.5) / apart) ** 2 if apart > 0 else None,
+        alone_wins_in_order=alone_wins_in_order,
         kl=promise(stationary=False),
         kl_stationary=promise(stationary=True),
         reward_range=units.scale,
@@ -232,4 +238,5 @@ def plan(
 
 def _in_units(bound: RegretBound, units: Units) -> RegretBound:
     """Every term of a bound in own units."""
-    return RegretBound(**{name: units.original_difference(term) for name, term in bound._asdict().items()})
+    terms = {name: units.original_difference(term) for name, term in bound._asdict().items()}
+    return RegretBound(**terms)

@@ -59,19 +59,26 @@ class Inspection(Tabled):
         federation = self.federation
         gaps = self.distances
         M = federation.agents
-        others = ~np.eye(M, dtype=bool)
-        worst, mean = (float(table[others].max()) if M > 1 else 0.0 for table in (gaps.worst, gaps.mean))
-        h, s, a = (int(i) for i in np.unravel_index(int(self.missing.argmax()), self.missing.shape))
+        worst = 0.0
+        largest_mean = 0.0
+        if M > 1:
+            others = ~np.eye(M, dtype=bool)
+            worst = float(gaps.worst[others].max())
+            largest_mean = float(gaps.mean[others].max())
+        h, s, a = np.argwhere(self.missing == self.missing.max())[0].tolist()
         return {
             "env": federation.description.get("name", "custom"),
-            **{name: getattr(federation, name) for name in ("agents", "states", "actions", "horizon")},
+            "agents": federation.agents,
+            "states": federation.states,
+            "actions": federation.actions,
+            "horizon": federation.horizon,
             "stationary_kernel": self.missing.shape[0] == 1,
             "eps_p": self.eps_p,
             "eps_p_least": self.eps_p_least,
             "eps_p_least_at": {"step": h, "state": s, "action": a},
             "eps_r": self.eps_r,
-            "l1_between_agents": {"worst": worst, "largest_mean": mean},
-            "tv_between_agents": {"worst": worst / 2, "largest_mean": mean / 2},
+            "l1_between_agents": {"worst": worst, "largest_mean": largest_mean},
+            "tv_between_agents": {"worst": worst / 2, "largest_mean": largest_mean / 2},
             "l1_to_common": float(gaps.to_common.max()),
             "tv_to_common": float(gaps.to_common.max()) / 2,
             "own_optimum": {
@@ -104,18 +111,28 @@ def inspect_federation(
     """
     federation = as_federation(federation)
     units = Units.of(federation.description)
+    horizon = federation.horizon
     shared = overlap(federation.probabilities)
     best = federation.common.solve()
-    own = np.zeros(federation.agents)
-    together = np.zeros(federation.agents)
+    own_values = np.zeros(federation.agents)
+    shared_values = np.zeros(federation.agents)
     for i in range(federation.agents):
         agent = federation.agent(i)
-        own[i] = units.original_return(float(agent.initial @ agent.solve().V[0]), agent.horizon)
-        together[i] = units.original_return(float(agent.initial @ agent.evaluate(best.policy)[0]), agent.horizon)
+        own_value = float(agent.initial @ agent.solve().V[0])
+        shared_value = float(agent.initial @ agent.evaluate(best.policy)[0])
+        own_values[i] = units.original_return(own_value, horizon)
+        shared_values[i] = units.original_return(shared_value, horizon)
         report(i + 1, federation.agents)
-    eps = (federation.eps_p, shared.eps_p, federation.eps_r)
-    missing = np.maximum(1.0 - shared.mass, 0.0)
-    apart = distances(federation.probabilities, federation.common.kernel.probabilities)
-    common = units.original_return(float(federation.common.initial @ best.V[0]), federation.horizon)
-    price = price_of_sharing(federation)
-    return Inspection(federation, *eps, missing, apart, own, together, common, price)
+    common_value = float(federation.common.initial @ best.V[0])
+    return Inspection(
+        federation=federation,
+        eps_p=federation.eps_p,
+        eps_p_least=shared.eps_p,
+        eps_r=federation.eps_r,
+        missing=np.maximum(1.0 - shared.mass, 0.0),
+        distances=distances(federation.probabilities, federation.common.kernel.probabilities),
+        own=own_values,
+        shared=shared_values,
+        common_value=units.original_return(common_value, horizon),
+        price=price_of_sharing(federation),
+    )

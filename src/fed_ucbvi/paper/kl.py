@@ -217,10 +217,10 @@ def _lower(cells: Sequence[Pairs], setting: str, words: str, *, strictly: bool =
     """The finding that a measure is lower than that of others in cells that differ in one setting; partly at half."""
     order = sorted((one for one in cells if one.seeds), key=lambda pairs: pairs.group[setting])
     named = {words.format(pairs.group[setting]): pairs for pairs in order}
-    asked = ratios_at_most(1.0, named, strictly=strictly)
+    conditions = ratios_at_most(1.0, named, strictly=strictly)
     lines = [f"{np.median(one.x):,.0f} against {np.median(one.y):,.0f} at {name}" for name, one in named.items()]
-    if asked:
-        return Finding(asked, f"{'; '.join(lines)} (medians)", lines[-1])
+    if conditions:
+        return Finding(conditions, f"{'; '.join(lines)} (medians)", lines[-1])
     return None
 
 

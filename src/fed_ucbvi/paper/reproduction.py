@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,15 @@ def check_names(names: Iterable[str], scale: RunScale) -> tuple[str, ...]:
 
     ``fed-ucbvi compare`` makes the same table alone.
     """
-    asked = set(names) or set(EXPERIMENTS) - ({"table1"} if scale.size == "default" else set())
-    for name in asked:
+    chosen = set(names)
+    if not chosen:
+        chosen = set(EXPERIMENTS)
+        if scale.size == "default":
+            chosen.remove("table1")
+    for name in chosen:
         if name not in EXPERIMENTS:
             raise unknown_name("experiment", name, EXPERIMENTS)
-    return tuple(name for name in EXPERIMENTS if name in asked)
+    return tuple(name for name in EXPERIMENTS if name in chosen)
 
 
 @dataclass(frozen=True)
@@ -83,13 +88,10 @@ class ReproductionPlan:
     experiments: tuple[str, ...]
 
     def manifest(self) -> dict[str, Any]:
-        content = {
+        return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "scale": asdict(self.scale),
-        }
-        return {
-            **content,
             "experiments": list(self.experiments),
             "versions": versions(),
         }
@@ -122,38 +124,40 @@ class Runs:
 
     def table(self, jobs: Iterable[Job]) -> Traces:
         """The jobs whose runs exist; a run may be in the sweep of any stage."""
-        asked = list(jobs)
-        for stage in (
-            *STAGES,
-            *(place.format(look) for look in LOOKS for place in FURTHER),
-        ):
-            unread = [job for job in asked if job.id not in self.traces]
+        wanted = list(jobs)
+        further_stages = [place.format(look) for look in LOOKS for place in FURTHER]
+        for stage in [*STAGES, *further_stages]:
+            unread = [job for job in wanted if job.id not in self.traces]
             if unread and (self.folder / stage).exists():
                 store = Store.open(self.folder / stage)
-                self.traces |= {job.id: Trace.of(store.read(job)) for job in unread if store.path(job).exists()}
-        return table_of((job, self.traces[job.id]) for job in asked if job.id in self.traces)
+                for job in unread:
+                    if store.path(job).exists():
+                        self.traces[job.id] = Trace.of(store.read(job))
+        return table_of((job, self.traces[job.id]) for job in wanted if job.id in self.traces)
 
     def jobs(self, plan: ReproductionPlan, make: Make = lambda place, grids: None) -> dict[str, list[Job]]:
         """All jobs by experiment; ``make`` makes the runs of a stage, on which those of later stages may depend."""
         jobs: dict[str, list[Job]] = {name: [] for name in plan.experiments}
-        asked: set[str] = set()
+        known: set[str] = set()
         for stage, place in enumerate(STAGES):
             grids: Grids = []
             for name in plan.experiments:
-                found: dict[str, Job] = {}
+                of_stage: dict[str, Job] = {}
                 for grid in EXPERIMENTS[name].grids_at(stage, self.table(jobs[name]), plan.scale):
-                    expanded = {job.id: job for job in Sweep(name=name, grids=[grid]).jobs()}
-                    grids += [grid] if expanded.keys() - asked else []
-                    asked |= expanded.keys()
-                    found.update({id_: job for id_, job in expanded.items() if id_ not in found})
-                jobs[name] += found.values()
+                    of_grid = {job.id: job for job in Sweep(name=name, grids=[grid]).jobs()}
+                    if of_grid.keys() - known:
+                        grids.append(grid)
+                    known |= of_grid.keys()
+                    for id_, job in of_grid.items():
+                        of_stage.setdefault(id_, job)
+                jobs[name] += of_stage.values()
             if grids:
                 make(place, grids)
         if not plan.scale.quick:
-            self._add_seeds(jobs, asked, make)
+            self._add_seeds(jobs, known, make)
         return jobs
 
-    def _add_seeds(self, jobs: dict[str, list[Job]], asked: set[str], make: Make) -> None:
+    def _add_seeds(self, jobs: dict[str, list[Job]], known: set[str], make: Make) -> None:
         """Add further seeds to ``jobs`` for every open claim, look by look, while there are runs to spend.
 
         They go first to the cells on which seeds are divided, and then, of seeds whose answer is still unknown, to
@@ -161,24 +165,35 @@ class Runs:
         """
         left = MORE_RUNS
         undecided = dict(jobs)
-        for look, place in ((look, place) for look in LOOKS for place in FURTHER):
+        for look, place in product(LOOKS, FURTHER):
             grids: Grids = []
-            for name, several in [*undecided.items()]:
-                judged = EXPERIMENTS[name].judge(self.table(several))
-                verdicts = [one for one in judged if one.open and (one.outcome == "undecided" or look <= LOOKS[1])]
+            for name, several in list(undecided.items()):
+                verdicts = self._open_verdicts(name, several, look)
                 if not verdicts:
                     del undecided[name]
                 for verdict in verdicts:
                     wanted = {key_of(cell): seeds or range(look) for cell, seeds in verdict.open}
-                    more = _lacking(several, wanted)
-                    new = {job.id for one in more for job in one} - asked
-                    if len(new) <= left:
-                        left -= len(new)
-                        asked |= new
-                        grids += [_grid_of(fresh) for one in more if (fresh := [job for job in one if job.id in new])]
-                        several += [job for one in more for job in one]
+                    lacking = _lacking(several, wanted)
+                    new = {job.id for of_cell in lacking for job in of_cell} - known
+                    if len(new) > left:
+                        continue
+                    left -= len(new)
+                    known |= new
+                    for of_cell in lacking:
+                        several += of_cell
+                        fresh = [job for job in of_cell if job.id in new]
+                        if fresh:
+                            grids.append(_grid_of(fresh))
             if grids:
                 make(place.format(look), grids)
+
+    def _open_verdicts(self, name: str, jobs: Iterable[Job], look: int) -> list[Verdict]:
+        """The verdicts of an experiment that further seeds would decide at a look."""
+        found = []
+        for verdict in EXPERIMENTS[name].judge(self.table(jobs)):
+            if verdict.open and (verdict.outcome == "undecided" or look <= LOOKS[1]):
+                found.append(verdict)
+        return found
 
 
 def _lacking(jobs: Iterable[Job], wanted: Mapping[str, Iterable[int]]) -> list[list[Job]]:

@@ -290,7 +290,7 @@ def _pairs_with_alike(table: Traces) -> Iterator[tuple[Group, Group]]:
 
 
 def _linear_term(table: Traces) -> Finding | None:
-    asked: list[Condition] = []
+    conditions: list[Condition] = []
     for group, alike in _pairs_with_alike(_of_figure_1(table)):
         differing = dict(zip(group.seeds, group.runs, strict=True))
         identical = dict(zip(alike.seeds, alike.runs, strict=True))
@@ -298,16 +298,16 @@ def _linear_term(table: Traces) -> Finding | None:
             seeds: _early_share(differing[seeds], identical[seeds]) for seeds in differing if seeds in identical
         }
         if shares:
-            asked.append(Condition(f"first half at {cell_text(group)}", shares, EARLY, [group, alike]))
-    if not asked:
+            conditions.append(Condition(f"first half at {cell_text(group)}", shares, EARLY, [group, alike]))
+    if not conditions:
         return None
-    middle = range_text([one.middle for one in asked])
+    middle = range_text([one.middle for one in conditions])
     line = f"{middle} of the additional regret in the first half"
-    met = sum(one.yes for one in asked)
-    count = sum(len(one.figures) for one in asked)
+    met = sum(one.yes for one in conditions)
+    count = sum(len(one.figures) for one in conditions)
     return Finding(
-        asked,
-        f"{line}, over {len(asked)} values of εₚ; {met} of {count} runs meet the limit",
+        conditions,
+        f"{line}, over {len(conditions)} values of εₚ; {met} of {count} runs meet the limit",
         line,
         ANY_CONDITION,
     )
@@ -349,8 +349,8 @@ def _heterogeneity(table: Traces) -> Finding | None:
         f"{eps_text(largest)} (of a term linear in T it would be half)"
     )
     line = f"{judging.typical_text(cells)} times the regret at εₚ = 0"
-    asked = ratios_at_most(SLIGHT_INCREASE, cells)
-    return Finding(asked, text, line, notes=judging.carried(cells))
+    conditions = ratios_at_most(SLIGHT_INCREASE, cells)
+    return Finding(conditions, text, line, notes=judging.carried(cells))
 
 
 def slopes_in_agents(table: Traces, measure: Measure) -> dict[Seeds, float]:
@@ -479,7 +479,7 @@ def _slopes(table: Traces, measure: Measure, good: float, fair: float) -> Findin
 
 
 def _few_rounds(table: Traces) -> Finding:
-    asked = [
+    conditions = [
         Condition(
             f"share of T at {cell_text(one)}",
             one.by_seed(share_of_episodes),
@@ -488,8 +488,8 @@ def _few_rounds(table: Traces) -> Finding:
         )
         for one in table
     ]
-    line = _shares_text([one.middle for one in asked])
-    return Finding(asked, f"{line} in {len(asked)} cells", line)
+    line = _shares_text([one.middle for one in conditions])
+    return Finding(conditions, f"{line} in {len(conditions)} cells", line)
 
 
 def share_of_episodes(run: Trace) -> float:
@@ -515,7 +515,7 @@ def _rounds_above(table: Traces, least: float, *, strictly: bool) -> Finding:
     def remaining(run: Trace) -> float:
         return 1.0 - share_of_episodes(run)
 
-    asked = [
+    conditions = [
         Condition(
             f"share without a round at {cell_text(one)}",
             one.by_seed(remaining),
@@ -525,8 +525,8 @@ def _rounds_above(table: Traces, least: float, *, strictly: bool) -> Finding:
         )
         for one in table
     ]
-    line = _shares_text([1.0 - one.middle for one in asked])
-    return Finding(asked, f"{line} in {len(asked)} cells", line)
+    line = _shares_text([1.0 - one.middle for one in conditions])
+    return Finding(conditions, f"{line} in {len(conditions)} cells", line)
 
 
 def similar_gaps(table: Traces) -> Finding | None:

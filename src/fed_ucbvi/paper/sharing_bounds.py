@@ -65,6 +65,7 @@ def own_optima(
     for h in range(H - 1, -1, -1):
         hk = h if steps > 1 else 0
         for s in range(S):
+            # The agents' own optimal values.
             best = V[h, s]
             best[:] = -1.0
             for a in range(A):
@@ -72,6 +73,7 @@ def own_optima(
                     action_values(successors, probabilities, rewards, V[h + 1], h, s, a, Q, a)
                     for i in range(m):
                         best[i] = max(best[i], Q[a, i])
+            # The floor: what the action loses now, and where all agents go together.
             floor = math.inf
             for a in range(A):
                 if allowed[h, s, a]:
@@ -168,6 +170,7 @@ def flow_floor(
         flow_after[:] = 0.0
         d_after[:] = 0.0
         for s in range(S):
+            # The cost of each action: what it loses now, and where it leads beyond the least outflow.
             here = flow[h % 2, s]
             there = d[h % 2, s]
             actions = _least_outflow(successors, probabilities, allowed, hk, h, s, least, times)
@@ -186,10 +189,10 @@ def flow_floor(
                         t = successors[hk, s, a, k]
                         if W[h + 1, t] > 0.0:
                             p = probabilities[hk, s, a, k]
-                            kept = least[t]
+                            least_outflow = least[t]
                             beyond = math.inf
                             for i in range(m):
-                                beyond = min(beyond, here[i] * (p[i] - kept[i]))
+                                beyond = min(beyond, here[i] * (p[i] - least_outflow[i]))
                             loss += max(beyond, 0.0) * W[h + 1, t]
                 cost[h, s, a] = loss
                 if loss < lowest:
@@ -197,6 +200,7 @@ def flow_floor(
                     best = a
             total += lowest
             policy[h, s] = best
+            # The minimiser: what it loses here, and where it leads.
             lost = 0.0
             mass = 0.0
             for i in range(m):
@@ -240,6 +244,7 @@ def tighten(
     upper = math.inf
     passes = 0
     ruled_out = True
+    # Rule out actions until no more can be.
     while ruled_out and passes < most:
         own, overlap = own_optima(tables, shared, allowed, V, W)
         by_flow = own - flow_floor(tables, allowed, V, W, cost, policy, regrets)
@@ -255,9 +260,10 @@ def tighten(
                     if allowed[h, s, a] and a != policy[h, s] and by_flow - (cost[h, s, a] - least) <= known:
                         allowed[h, s, a] = False
                         ruled_out = True
+    # Choose the decision to branch on: by what is lost; where nothing is, by how often it is visited.
     step = -1
     state = -1
-    for measure in range(2):  # by what is lost; where nothing is, by how often it is visited
+    for measure in range(2):
         largest = 0.0
         for h in range(H):
             for s in range(S):

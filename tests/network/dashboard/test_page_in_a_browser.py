@@ -54,7 +54,7 @@ def tile(page: OpenPage, what: str) -> str:
     return str(page(f"{script}?.children[1].textContent", what))
 
 
-def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for_nothing_else(
+def test_a_finished_run_is_drawn_on_every_screen(
     browser: Any,
 ) -> None:
     world = gridworld(agents=5, eps_p=0.1, seed=0)
@@ -84,12 +84,12 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
         ]
         assert "nu = " not in texts(page, "#configuration dd")[0], "it is not set"
         first = texts(page, "#rounds tbody tr:nth-child(2) td")
-        asked = (
+        request = (
             result.records["agent"][-2],
             result.records["step"][-2] + 1,
             result.records["action"][-2],
         )
-        assert (first[2].split()[1], first[3], first[5]) == tuple(map(str, asked))
+        assert (first[2].split()[1], first[3], first[5]) == tuple(map(str, request))
         papers = set()
         for width, scheme in itertools.product((1300, 420), ("light", "dark")):
             page.look(width, scheme)
@@ -110,7 +110,7 @@ def test_a_finished_run_is_drawn_on_desk_and_phone_by_day_and_night_and_asks_for
 
 
 @pytest.mark.full
-def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(
+def test_a_thousand_rounds_per_second_are_a_few_drawings(
     browser: Any,
 ) -> None:
     state = LiveState(SUBJECT)
@@ -149,7 +149,7 @@ def test_a_thousand_rounds_a_second_are_a_few_drawings_and_the_page_answers(
         assert page("state.points") == state.snapshot()["points"]
 
 
-def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> None:
+def test_the_page_reconnects_to_its_server(browser: Any) -> None:
     state = LiveState(SUBJECT)
     rounds = made_up_rounds(1)
     state(next(rounds))
@@ -172,7 +172,7 @@ def test_the_page_says_when_its_server_is_gone_and_comes_back(browser: Any) -> N
     assert "All is played." in texts(page, "#notice")[0]
 
 
-def test_what_others_say_is_text_and_nothing_else(browser: Any) -> None:
+def test_texts_from_elsewhere_are_never_markup(browser: Any) -> None:
     nasty = "<img src=x onerror='window.broken=1'><b>&amp;"
     state = LiveState(SUBJECT._replace(title=nasty, nodes=(nasty,)))
     state.end(nasty, complete=False)
@@ -187,7 +187,7 @@ def test_what_others_say_is_text_and_nothing_else(browser: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.full
-def test_a_node_is_killed_and_comes_back_and_the_page_shows_it(browser: Any, tmp_path: Path) -> None:
+def test_the_page_shows_a_node_that_reconnects(browser: Any, tmp_path: Path) -> None:
     rows = "[...document.querySelectorAll('#nodes tbody tr')]"
 
     def wait_for(name: str, state: str) -> None:

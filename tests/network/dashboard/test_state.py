@@ -193,7 +193,7 @@ def test_nodes_are_present_away_excluded_or_expected() -> None:
     assert content["network"]["violations"] == 2
 
 
-def test_events_are_changes_of_nodes_and_those_of_the_server_with_the_time_they_were_seen() -> None:
+def test_events_of_the_page_have_the_time_of_their_observation() -> None:
     """Nodes that are away at first, and events that an earlier server recorded, happened at an unknown time."""
     state = LiveState(SUBJECT)
     first = status(False)
@@ -215,7 +215,7 @@ def test_events_are_changes_of_nodes_and_those_of_the_server_with_the_time_they_
     assert began <= times[0] <= times[-1] <= time.time()
 
 
-def test_under_secure_sums_nothing_is_told_of_a_node_but_who_it_is_and_whether_it_is_there() -> None:
+def test_under_secure_sums_the_page_shows_only_names_of_nodes() -> None:
     state = LiveState(SUBJECT)
     state.take_status(status(True))
     content = state.snapshot()

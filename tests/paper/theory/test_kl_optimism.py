@@ -189,7 +189,7 @@ def test_values_of_four_states_are_covered_for_all_n_at_once(differ: bool) -> No
 # ------------------------------------------------------------------------------------------ late reports
 
 
-def test_reports_held_back_because_of_what_they_say_break_optimism_and_others_do_not() -> None:
+def test_reports_held_back_by_their_content_break_optimism() -> None:
     """300 agents with 1 000 visits each. A network that holds back the reports with a high mean biases the rest.
 
     Half the reports come in. Chosen by their content, their mean is 0.8 standard deviations of a report too low, more

@@ -62,7 +62,7 @@ def test_1_the_printed_bonus_lacks_a_factor_h_in_what_term_iii_of_the_optimism_p
     assert taken_away - theory == pytest.approx(11 * common * 9 / 100, rel=1e-12)
 
 
-def test_2_eps_p_bounds_total_variation_and_l1_is_twice_that() -> None:
+def test_2_eps_p_bounds_total_variation_which_is_half_of_l1() -> None:
     """``lem:tvbound`` says ``||P^c - P^i||_1 <= eps_p``; on the paper's GridWorld it is 0.2 at eps_p = 0.1."""
     world = gridworld(agents=20, eps_p=0.1)
     to_common = distances(world.probabilities, world.common.kernel.probabilities).to_common.max()
@@ -87,7 +87,7 @@ def test_3_the_condition_of_the_algorithm_box_would_synchronise_after_every_visi
     assert budget == min(v for v in range(1, N) if N + M * v > 2 * N) == 51
 
 
-def test_4_the_main_text_compares_strictly_and_the_appendix_does_not() -> None:
+def test_4_the_main_text_compares_strictly_unlike_the_appendix() -> None:
     """One agent: visits double at 1, 2, 4, ... by ``>=`` and at 1, 3, 7, ... by ``>``."""
     ends = {}
     for strict in (False, True):
@@ -98,7 +98,7 @@ def test_4_the_main_text_compares_strictly_and_the_appendix_does_not() -> None:
     assert ends[True] == [1, 3, 7, 15, 31, 63]
 
 
-def test_5_doublings_are_logarithms_to_base_two_and_the_first_visit_is_none() -> None:
+def test_5_doublings_are_logarithms_to_base_two() -> None:
     """One agent, nu above T = 1024: 11 rounds; ``log nu`` of ``def:roundsmax`` with nu = 1024 is 6.9, ``log2`` 10."""
     simulation = finished(Simulation(FedUCBVI(nu=1024.0), one_state(1), 1024, 0, "counts"))
     assert simulation.rounds == 11 == 1 + math.log2(1024)
@@ -306,7 +306,7 @@ def bound_on_a(factor: float, T: float, S: int, A: int, H: int, M: int, b: float
 
 
 @pytest.mark.parametrize("T", [10.0**k for k in range(0, 16, 3)])
-def test_19_the_bound_on_a_drops_six_of_its_leading_terms_and_is_saved_by_sixteen_for_four(
+def test_19_the_bound_on_a_holds_although_it_drops_six_terms(
     T: float,
 ) -> None:
     """``16 (sqrt(2) + 6)`` is not 23. But the factor is ``sqrt(4 * 4) = 4``, not 16, and with that it stands."""
@@ -321,7 +321,7 @@ def test_19_the_bound_on_a_drops_six_of_its_leading_terms_and_is_saved_by_sixtee
         assert bound_on_a(16, T, S, A, H, M, b, 6) > 1.5 * printed
 
 
-def test_20_the_bound_on_c_adds_up_to_70_and_loses_e() -> None:
+def test_20_the_bound_on_c_loses_a_factor_e() -> None:
     """At S = A = H = M = beta = 1, where ``sum 1/N <= 4``; 68 and 272 are printed, without e."""
     sum_of_c = e * (22 + 46 + 2) * 4
     assert sum_of_c > 2 * 272
@@ -334,9 +334,7 @@ def largest_u(root: float, rest: float) -> float:
 
 @pytest.mark.parametrize("T", [10.0**k for k in range(0, 19, 3)])
 @pytest.mark.parametrize(("S", "A", "H", "M"), [(1, 1, 1, 1), (8, 4, 10, 20)])
-def test_21_the_last_steps_of_the_proof_lose_factors_of_e_and_two_and_the_result_stands(
-    T: float, S: int, A: int, H: int, M: int
-) -> None:
+def test_21_the_result_stands_although_its_last_steps_lose_factors(T: float, S: int, A: int, H: int, M: int) -> None:
     """``288 e + 272 + 4 e`` became 560, the martingale's e went, ``2 * 71`` became 138 and ``2 * 146`` became 144.
 
     Put right and solved exactly, the quadratic inequality on U still gives less than is printed for eps_r = 0. For
@@ -359,7 +357,7 @@ def test_21_the_last_steps_of_the_proof_lose_factors_of_e_and_two_and_the_result
         assert by_rewards > 144 * e * b * T * H * 0.5
 
 
-def test_22_the_estimated_counter_is_subtracted_not_added_and_the_conclusion_stands() -> None:
+def test_22_the_conclusion_stands_if_the_estimated_counter_is_subtracted() -> None:
     """``|N - N_hat| <= 2/7 N_hat + nu/7`` gives ``N >= 5/7 N_hat - nu/7``, printed as ``3/7 N_hat + nu/7``.
 
     The second is not above ``4/7 N_hat`` where ``N_hat > nu``; the first is, even 9/14, where ``N_hat >= 2 nu``.
@@ -399,7 +397,7 @@ def test_23_the_event_of_counts_fails_for_sure_where_agents_start_in_different_p
 
 
 @pytest.mark.parametrize(("places", "least", "most"), [([0] * 100, 2.0, 2.0), ([0] + [1] * 99, 1.01, 1.02)])
-def test_23_a_request_then_makes_n_grow_by_1_over_m_and_r_max_is_exceeded(
+def test_23_r_max_is_exceeded_if_a_request_makes_n_grow_by_1_over_m(
     places: list[int], least: float, most: float
 ) -> None:
     """``lem:communication`` counts on 8/7. Visits are certain here, so no nu is needed for concentration; it is 100.

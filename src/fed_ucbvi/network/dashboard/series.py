@@ -63,22 +63,22 @@ class RoundSeries:
         rounds = rows[:, -1]
         while rounds[-1] > self._most * self.stride:
             self.stride *= 2
-        kept = rounds % self.stride == 0
-        kept[-1] = True  # of a point that is not full yet
-        self._rows = rows[kept]
+        is_drawn = rounds % self.stride == 0
+        is_drawn[-1] = True  # of a point that is not full yet
+        self._rows = rows[is_drawn]
 
     def points(self, start: int = 0) -> list[list[float | None]]:
         """The points from one on, in the order of :data:`COLUMNS`; None where a figure is unknown."""
         rows = self._rows[start:]
-        own = np.diff(self._rows[:, SUMS], axis=0, prepend=0.0)[start:]
-        rewards, known, _, _, lengths, rounds = own.T
-        paid, played = rows[:, SUMS][:, 2:4].T
+        sums_of_points = np.diff(self._rows[:, SUMS], axis=0, prepend=0.0)[start:]
+        rewards, rewarded_episodes, _, _, lengths, rounds = sums_of_points.T
+        _, _, incumbent_rewards, incumbent_episodes, _, _ = rows[:, SUMS].T
         table = np.column_stack(
             [
                 rows[:, LAST],
-                _ratio(rewards, known),
+                _ratio(rewards, rewarded_episodes),
                 lengths / rounds,
-                _ratio(paid, played),
+                _ratio(incumbent_rewards, incumbent_episodes),
             ]
         )
         content = table.astype(object)
@@ -89,22 +89,22 @@ class RoundSeries:
 
 def _rows_of(records: Sequence[RoundRecord]) -> FloatArray:
     """One row for each round, in the order of :data:`LAST` and, of this round alone, :data:`SUMS`."""
-    columns = dict(zip(RoundRecord._fields, zip(*records, strict=True), strict=True))
-    lengths = np.array(columns["length"], dtype=np.float64)
-    reward = np.array(columns["reward"], dtype=np.float64)
+    columns = []
+    for name in OF_LAST:
+        columns.append(np.array([getattr(record, name) for record in records], dtype=np.float64))
+    lengths = np.array([record.length for record in records], dtype=np.float64)
+    reward = np.array([record.reward for record in records], dtype=np.float64)
+    is_incumbent = np.array([record.playing == PLAYING[INCUMBENT] for record in records])
     known = ~np.isnan(reward)
     rewards = np.where(known, reward * lengths, 0.0)
     episodes = np.where(known, lengths, 0.0)
-    stood = np.array(columns["playing"]) == PLAYING[INCUMBENT]
-    sums = (
-        rewards,
-        episodes,
-        rewards * stood,
-        episodes * stood,
-        lengths,
-        np.ones(len(lengths)),
-    )
-    return np.column_stack([*(np.array(columns[name], dtype=np.float64) for name in OF_LAST), *sums])
+    columns.append(rewards)
+    columns.append(episodes)
+    columns.append(rewards * is_incumbent)
+    columns.append(episodes * is_incumbent)
+    columns.append(lengths)
+    columns.append(np.ones(len(records)))
+    return np.column_stack(columns)
 
 
 def _ratio(sums: FloatArray, numbers: FloatArray) -> FloatArray:

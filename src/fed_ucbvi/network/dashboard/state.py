@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -44,34 +45,37 @@ WAITING = "waiting"
 RUNNING = "running"
 OVER = "over"
 STOPPED = "stopped"
-"""The phases of a run: before its first round; then; all is played; ended early."""
+"""The phases of a run: before its first round; in progress; all is played; ended early."""
 BATCH = 8_192
 """Rounds that are processed at once, if no reader has asked before."""
 RECENT = 12
-"""The last rounds, which are listed."""
+"""Number of the last rounds that are listed."""
 MAX_COUNTED = 10_000
 """Requests are counted by agent, and by state, up to this number of agents and of states."""
 MAX_REQUESTERS = 8
-"""Agents that are listed: those that requested most often."""
+"""Number of agents that are listed: those that requested most often."""
 
 
-PRESENT, FINISHED, *_ = STATES = ("present", "finished", "away", "excluded")
+PRESENT = "present"
+FINISHED = "finished"
+AWAY = "away"
+EXCLUDED = "excluded"
+STATES = (PRESENT, FINISHED, AWAY, EXCLUDED)
 """The states of a node in a :class:`~fed_ucbvi.network.members.FederationStatus`."""
 EXPECTED = "expected"
 """The state of a node that has not connected yet."""
 CHANGES = {
     PRESENT: "connected",
     FINISHED: "has received the policy",
-    "away": "disconnected",
+    AWAY: "disconnected",
 }
 """The page's names of changes of a node's state; the server itself records exclusions."""
-OF_NODE = ("first_agent", "agents", "episodes", "latency")
 MAX_NODES = 200
-"""The most that are listed: first those that are neither present nor finished."""
+"""Number of nodes that are listed: first those that are neither present nor finished."""
 MAX_EVENTS = 100
-"""The most events that are listed: the latest."""
+"""Number of events that are listed: the latest."""
 SECONDS_BETWEEN = 0.25
-"""Between two looks at a federation: nodes connect and leave also while no round is played."""
+"""Seconds between two looks at a federation: nodes connect and leave also while no round is played."""
 GRID = ("rows", "columns", "cells", "goals", "start")
 """The fields of a grid that the page gets."""
 MAX_SQUARES = 2_500
@@ -82,10 +86,10 @@ class Subject(NamedTuple):
     """The content of the page: of a sweep only a title.
 
     Attributes:
-        layout: of the grid that the states live on, if it can be drawn; see :mod:`fed_ucbvi.results.grid`.
-        nodes: those that are expected, where their names are known before they connect.
-        units: of rewards, as far as they are known.
-        settings: of the run, by name.
+        layout: the grid that the states live on, if it can be drawn; see :mod:`fed_ucbvi.results.grid`.
+        nodes: the expected nodes, if their names are known before they connect.
+        units: units of rewards, as far as they are known.
+        settings: settings of the run, by name.
     """
 
     title: str
@@ -112,24 +116,27 @@ class Subject(NamedTuple):
         """A run of an algorithm; the problem is None where only its sizes are known."""
         sizes = sizes or problem
         name = algorithm_name(algorithm)
-        described = {} if problem is None else problem.description
-        if problem is None:
-            place = "over the network"
-        else:
-            place = f"on {described.get('name', 'custom')}"
-        layout: Any = problem.layout if isinstance(problem, Federation) else None
-        too_fine = layout is not None and layout["rows"] * layout["columns"] > MAX_SQUARES
+        description: Mapping[str, Any] = {}
+        place = "over the network"
+        if problem is not None:
+            description = problem.description
+            place = f"on {description.get('name', 'custom')}"
+        layout: Any = None
+        if isinstance(problem, Federation) and problem.layout is not None:
+            layout = problem.layout
+            if layout["rows"] * layout["columns"] > MAX_SQUARES:
+                layout = None
         return cls(
-            f"{name} {place}",
-            {"name": name, **parameters_of(algorithm)},
-            described,
+            title=f"{name} {place}",
+            algorithm={"name": name, **parameters_of(algorithm)},
+            environment=description,
             agents=sizes.agents or 0,
             states=sizes.states,
             actions=sizes.actions,
             horizon=sizes.horizon or 0,
-            layout=None if too_fine else layout,
+            layout=layout,
             nodes=nodes,
-            units=Units.of(described),
+            units=Units.of(description),
             settings=settings,
         )
 
@@ -150,17 +157,27 @@ class Subject(NamedTuple):
 
     def content(self) -> dict[str, Any]:
         """Ready for JSON."""
-        content = self._asdict()
-        layout = content.pop("layout")
-        if layout is None:
-            content["grid"] = None
-        else:
-            content["grid"] = _integers({name: layout[name] for name in GRID})
-        for name in ("algorithm", "environment", "settings"):
-            content[name] = {key: shortened(str(value)) for key, value in content[name].items() if value is not None}
-        content["nodes"] = list(self.nodes)
-        content["units"] = None if self.units == Units() else str(self.units)
-        return content
+        grid = None
+        if self.layout is not None:
+            grid = _integers({name: self.layout[name] for name in GRID})
+        return {
+            "title": self.title,
+            "algorithm": _texts(self.algorithm),
+            "environment": _texts(self.environment),
+            "agents": self.agents,
+            "states": self.states,
+            "actions": self.actions,
+            "horizon": self.horizon,
+            "nodes": list(self.nodes),
+            "units": None if self.units == Units() else str(self.units),
+            "settings": _texts(self.settings),
+            "grid": grid,
+        }
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as short texts; those that are None are left out."""
+    return {name: shortened(str(value)) for name, value in options.items() if value is not None}
 
 
 def _integers(numbers: Any) -> Any:
@@ -253,8 +270,13 @@ class LiveState(Subscriber):
 
     def take_policy(self, policy: PolicyArray) -> None:
         """Show the recommended policy where there is a grid."""
-        if (layout := self.subject.layout) is not None:
-            self._put(policy=_integers([[*cell, *move] for cell, move in policy_arrows(layout, policy).items()]))
+        layout = self.subject.layout
+        if layout is None:
+            return
+        arrows = []
+        for cell, move in policy_arrows(layout, policy).items():
+            arrows.append([*cell, *move])
+        self._put(policy=_integers(arrows))
 
     def end(self, text: str = "", *, complete: bool = True) -> None:
         """Show that the run has ended, and why."""
@@ -263,19 +285,22 @@ class LiveState(Subscriber):
             self._put(status={"phase": OVER if complete else STOPPED, "text": text})
 
     def finish(self, run: RunData, *, ended: bool | None = None) -> None:
-        """Show the policy of a run that has ended, and whether all of it was played.
+        """Show the policy of a run that has ended, and how complete it is.
 
-        ``ended``, if given, is whether there was nothing left to play, though agents that were away have played less.
+        ``ended``, if it is given, is true if nothing was left to play, though agents that were away have played less.
         """
         self.take_policy(run.policy)
         if run.certificates:
-            dated = [[one.rounds, one.played, f"{one.kind}: {one} ({one.date})"] for one in run.certificates]
+            dated = []
+            for certificate in run.certificates:
+                text = f"{certificate.kind}: {certificate} ({certificate.date})"
+                dated.append([certificate.rounds, certificate.played, text])
             self._put(certificates=dated)
         complete = run.complete if ended is None else ended
-        self.end(
-            "" if complete else f"Stopped after {run.episodes_played:,} episodes per agent.",
-            complete=complete,
-        )
+        text = ""
+        if not complete:
+            text = f"Stopped after {run.episodes_played:,} episodes per agent."
+        self.end(text, complete=complete)
 
     # --------------------------------------------------------------------------------------------------- the readers'
 
@@ -287,24 +312,22 @@ class LiveState(Subscriber):
         """The changes since a position, ready for JSON and perhaps none, and the position after them."""
         with self._lock:
             self._absorb()
-            content = {name: part for name, (version, part) in self._parts.items() if version > position.version}
+            content = {}
+            for name, (version, part) in self._parts.items():
+                if version > position.version:
+                    content[name] = part
             series = self._series
-            if position.stride == self._series.stride:
-                read = position.points
-            else:
-                read = 0
-            after = Position(self._version, series.stride, series.size)
+            points_read = position.points if position.stride == series.stride else 0
+            after = Position(version=self._version, stride=series.stride, points=series.size)
             if after != position:
-                first = max(0, read - 1)  # more rounds may have gone into the last point
-                content |= {
-                    "stride": series.stride,
-                    "first": first,
-                    "points": series.points(first),
-                }
+                first = max(0, points_read - 1)  # more rounds may have gone into the last point
+                content["stride"] = series.stride
+                content["first"] = first
+                content["points"] = series.points(first)
             return content, after
 
     def snapshot(self) -> dict[str, Any]:
-        content = self.increment(Position())[0]
+        content, _ = self.increment(Position())
         del content["first"]
         return {"columns": list(COLUMNS), **content}
 
@@ -316,19 +339,23 @@ class LiveState(Subscriber):
             return
         self._series.extend(records)
         self._recent.extend(records)
-        asked = [record for record in records if record.requests]
-        self._rules.update(record.rule or "unknown" for record in asked)
-        if self.subject.agents <= MAX_COUNTED:
-            self._requesters.update(record.agent for record in asked if record.agent >= 0)
-        if self.subject.states <= MAX_COUNTED:
-            self._places.update(record.state for record in asked if record.state >= 0)
+        for record in records:
+            if record.requests:
+                self._rules[record.rule or "unknown"] += 1
+                if record.agent >= 0 and self.subject.agents <= MAX_COUNTED:
+                    self._requesters[record.agent] += 1
+                if record.state >= 0 and self.subject.states <= MAX_COUNTED:
+                    self._places[record.state] += 1
+            if record.certificate:
+                self._certificates.append([record.round, record.episodes, record.certificate])
         requests = {
             "rules": dict(self._rules),
             "agents": [list(pair) for pair in self._requesters.most_common(MAX_REQUESTERS)],
             "states": [list(pair) for pair in sorted(self._places.items())],
         }
-        self._certificates += [[one.round, one.episodes, one.certificate] for one in records if one.certificate]
-        recent = [none_for_nan({**record._asdict(), "gap": record.gap}) for record in reversed(self._recent)]
+        recent = []
+        for record in reversed(self._recent):
+            recent.append(none_for_nan({**record._asdict(), "gap": record.gap}))
         self._put(
             status={"phase": RUNNING, "text": ""},
             now=recent[0],
@@ -342,57 +369,76 @@ class LiveState(Subscriber):
         """Add new events: changes of nodes, and the server's own; those of an earlier server have no time."""
         last = self._last_status
         now = time.time()
-        if last is None:
-            before = {}
-        else:
-            before = {node.name: node.state for node in last.nodes}
-        played = self._recent[-1].round if self._recent else 0
+        states_before = {}
+        recorded = 0
+        if last is not None:
+            states_before = {node.name: node.state for node in last.nodes}
+            recorded = len(last.events)
+        rounds = self._recent[-1].round if self._recent else 0
         for node in status.nodes:
-            begun = last is not None or node.state == PRESENT  # others were absent before this server began
-            if begun and node.state != before.get(node.name) and node.state in CHANGES:
-                if node.state == PRESENT and node.name in before:
-                    again = " again"
-                else:
-                    again = ""
-                what = CHANGES[node.state] + again
-                self._events.append(
-                    {
-                        "time": now,
-                        "round": played,
-                        "node": node.name,
-                        "what": what,
-                        "done": "",
-                    }
-                )
-        old = 0 if last is None else len(last.events)
-        self._events.extend({"time": None if last is None else now, **event} for event in status.events[old:])
+            is_news = last is not None or node.state == PRESENT  # others were absent before this server began
+            changed = node.state != states_before.get(node.name)
+            if is_news and changed and node.state in CHANGES:
+                change = CHANGES[node.state]
+                if node.state == PRESENT and node.name in states_before:
+                    change += " again"
+                event = {
+                    "time": now,
+                    "round": rounds,
+                    "node": node.name,
+                    "what": change,
+                    "done": "",
+                }
+                self._events.append(event)
+        for own_event in status.events[recorded:]:
+            self._events.append({"time": None if last is None else now, **own_event})
 
     def _put(self, **parts: Any) -> None:
         """Set parts; unchanged ones keep their version."""
         with self._lock:
-            changed = {name: part for name, part in parts.items() if self._parts.get(name, (0, None))[1] != part}
-            self._version += bool(changed)
-            self._parts.update({name: (self._version, part) for name, part in changed.items()})
+            changed = {}
+            for name, part in parts.items():
+                _, present = self._parts.get(name, (0, None))
+                if part != present:
+                    changed[name] = part
+            if changed:
+                self._version += 1
+            for name, part in changed.items():
+                self._parts[name] = (self._version, part)
 
 
 def _federation_parts(status: FederationStatus, expected: Sequence[str]) -> dict[str, Any]:
-    """Nodes, and what the network has carried, ready for JSON.
+    """Nodes and the traffic of the network, ready for JSON.
 
     Under secure sums a node has a name and a state, and nothing else.
     """
-    come = {node.name for node in status.nodes}
-    rows: list[dict[str, Any]] = [{"name": node.name, "state": node.state} for node in status.nodes]
-    for row, node in () if status.secure_sums else zip(rows, status.nodes, strict=True):
-        row |= {name: none_for_nan(getattr(node, name)) for name in OF_NODE}
-        row |= {name: getattr(node.wire, name) for name in ("bytes_up", "bytes_down")}
-    rows += [{"name": name, "state": EXPECTED} for name in expected if name not in come]
-    counts = {state: sum(row["state"] == state for row in rows) for state in (*STATES, EXPECTED)}
+    rows: list[dict[str, Any]] = []
+    for node in status.nodes:
+        row: dict[str, Any] = {"name": node.name, "state": node.state}
+        if not status.secure_sums:
+            row["first_agent"] = node.first_agent
+            row["agents"] = node.agents
+            row["episodes"] = node.episodes
+            row["latency"] = none_for_nan(node.latency)
+            row["bytes_up"] = node.wire.bytes_up
+            row["bytes_down"] = node.wire.bytes_down
+        rows.append(row)
+    connected = {node.name for node in status.nodes}
+    for name in expected:
+        if name not in connected:
+            rows.append({"name": name, "state": EXPECTED})
+    counts = dict.fromkeys([*STATES, EXPECTED], 0)
+    for row in rows:
+        counts[row["state"]] += 1
     if len(rows) > MAX_NODES:
         rows = sorted(rows, key=lambda row: row["state"] in (PRESENT, FINISHED))[:MAX_NODES]
-    latencies = [node.latency for node in status.nodes if node.connected and node.latency == node.latency]
+    latencies = [node.latency for node in status.nodes if node.connected and not math.isnan(node.latency)]
     network = {
-        **{name: getattr(status, name) for name in ("run", "secure_sums", "violations")},
-        **{name: getattr(status.wire, name) for name in ("bytes_up", "bytes_down")},
+        "run": status.run,
+        "secure_sums": status.secure_sums,
+        "violations": status.violations,
+        "bytes_up": status.wire.bytes_up,
+        "bytes_down": status.wire.bytes_down,
         "nodes": counts,
         "messages": status.wire.messages_up + status.wire.messages_down,
         "latency": sum(latencies) / len(latencies) if latencies else None,

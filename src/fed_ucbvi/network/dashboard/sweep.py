@@ -20,9 +20,9 @@ from fed_ucbvi.sweeps.specification import Sweep
 from fed_ucbvi.sweeps.store import FAILURES, RUNS, Store
 
 MAX_ROWS = 200
-"""The most runs that are listed: the last ones."""
+"""Number of runs that are listed: the last ones."""
 CURVE_POINTS = 32
-"""Points of a group's curve of regret."""
+"""Number of points of a group's curve of regret."""
 
 
 class SweepPage(LiveState):
@@ -31,19 +31,19 @@ class SweepPage(LiveState):
     def __init__(self, sweep: Sweep, folder: Path) -> None:
         super().__init__(Subject(f"sweep '{sweep.name}'"))
         self._store = Store(folder, sweep)
-        settings = {job.id: job.settings for job in sweep.jobs()}
+        jobs = sweep.jobs()
+        settings = {job.id: job.settings for job in jobs}
         names = names_of([*settings.values()], "all runs")
         common = {name: value for name, value in shared([*settings.values()]).items() if "." not in name}
         self._shared = label(common)
-        self._about = {
-            job.id: {
+        self._jobs = {job.id: job for job in jobs}
+        self._about = {}
+        for job in jobs:
+            self._about[job.id] = {
                 "id": job.id,
                 "seed": _seeds(job.seed, job.problem.env_seed),
                 "group": names[key_of(settings[job.id])],
             }
-            for job in sweep.jobs()
-        }
-        self._jobs = {job.id: job for job in sweep.jobs()}
         self._done: dict[str, dict[str, Any]] = {}
         self._curves: dict[str, FloatArray] = {}
         """The regret of each finished run at even shares of its episodes."""
@@ -51,39 +51,36 @@ class SweepPage(LiveState):
 
     def look(self) -> None:
         store = self._store
-        for file in sorted(
-            (store.folder / RUNS).glob("*.parquet"),
-            key=lambda path: path.stat().st_mtime,
-        ):
-            if file.stem in self._jobs and file.stem not in self._done:
-                run = store.read(self._jobs[file.stem])
-                figures = {
-                    "value": none_for_nan(run.value),
-                    "regret": none_for_nan(run.regret),
-                    "rounds": run.rounds,
-                }
-                self._done[file.stem] = self._about[file.stem] | figures
-                self._curves[file.stem] = _curve_of(run)
-        failed = [
-            self._about[file.stem] | {"error": str(json.loads(file.read_text("utf-8"))["error"])}
-            for file in sorted((store.folder / FAILURES).glob("*.json"))
-            if file.stem in self._jobs
-        ]
+        runs = (store.folder / RUNS).glob("*.parquet")
+        for file in sorted(runs, key=lambda path: path.stat().st_mtime):
+            id_ = file.stem
+            if id_ in self._jobs and id_ not in self._done:
+                run = store.read(self._jobs[id_])
+                row: dict[str, Any] = dict(self._about[id_])
+                row["value"] = none_for_nan(run.value)
+                row["regret"] = none_for_nan(run.regret)
+                row["rounds"] = run.rounds
+                self._done[id_] = row
+                self._curves[id_] = _curve_of(run)
+        failed = []
+        for file in sorted((store.folder / FAILURES).glob("*.json")):
+            if file.stem in self._jobs:
+                error = str(json.loads(file.read_text("utf-8"))["error"])
+                failed.append({**self._about[file.stem], "error": error})
+        seconds = store.seconds()
+        done = []
+        for row in islice(reversed(self._done.values()), MAX_ROWS):
+            done.append({**row, "seconds": seconds.get(row["id"])})
         left = len(self._jobs) - len(self._done) - len(failed)
-        counts = {
+        sweep = {
             "runs": len(self._jobs),
             "done": len(self._done),
             "failed": len(failed),
-        }
-        seconds = store.seconds()
-        done = [row | {"seconds": seconds.get(row["id"])} for row in islice(reversed(self._done.values()), MAX_ROWS)]
-        sweep = {
-            **counts,
             "left": self._time_left(left),
             "shared": self._shared,
             "rows": [*failed, *done][:MAX_ROWS],
+            "groups": self._groups(failed),
         }
-        sweep["groups"] = self._groups(failed)
         self._put(sweep=sweep, status={"phase": RUNNING, "text": ""})
 
     def _groups(self, failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -99,35 +96,44 @@ class SweepPage(LiveState):
         groups = []
         for name, ids in members.items():
             done = [id_ for id_ in ids if id_ in self._done]
-            row: dict[str, Any] = {"name": name, "runs": len(ids), "done": len(done)}
-            row["failed"] = sum(id_ in errors for id_ in ids)
             regret = _known([self._done[id_]["regret"] for id_ in done])
             value = _known([self._done[id_]["value"] for id_ in done])
+            rounds = _known([self._done[id_]["rounds"] for id_ in done])
             median = float(np.median(regret)) if len(regret) else None
-            row["mean"] = float(regret.mean()) if len(regret) else None
-            row["median"] = median
-            if median is None or median < 0:
-                row["outliers"] = 0
-            else:
-                row["outliers"] = int((regret > FAILING * median).sum())
-            row["value"] = float(value.mean()) if len(value) else None
-            if done:
-                row["rounds"] = float(np.mean([self._done[id_]["rounds"] for id_ in done]))
-            else:
-                row["rounds"] = None
+            outliers = 0
+            if median is not None and median >= 0:
+                outliers = int((regret > FAILING * median).sum())
             curves = [self._curves[id_] for id_ in done if np.isfinite(self._curves[id_]).all()]
-            if curves:
-                row["curve"] = np.mean(curves, axis=0).round(6).tolist()
-            else:
-                row["curve"] = []
-            groups.append(row)
+            group = {
+                "name": name,
+                "runs": len(ids),
+                "done": len(done),
+                "failed": sum(id_ in errors for id_ in ids),
+                "mean": _mean(regret),
+                "median": median,
+                "outliers": outliers,
+                "value": _mean(value),
+                "rounds": _mean(rounds),
+                "curve": np.mean(curves, axis=0).round(6).tolist() if curves else [],
+            }
+            groups.append(group)
         return groups
 
     def _time_left(self, left: int) -> float | None:
         """Seconds for the remaining runs, at the rate since the first look; None if none has ended since."""
         now = time.monotonic()
-        began, before = self._began = self._began or (now, left)
-        return left * (now - began) / (before - left) if before > left else None
+        if self._began is None:
+            self._began = (now, left)
+        began, left_then = self._began
+        ended = left_then - left
+        if ended <= 0:
+            return None
+        return left * (now - began) / ended
+
+
+def _mean(figures: FloatArray) -> float | None:
+    """The mean; None if there are no figures."""
+    return float(figures.mean()) if len(figures) else None
 
 
 def _known(figures: list[float | None]) -> FloatArray:
