@@ -144,26 +144,38 @@ def grid(**changes: Any) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------------- federations as files
-def test_a_saved_federation_loads_back_equal(
-    tmp_path: Path,
-) -> None:
-    lake = from_gymnasium("FrozenLake-v1", agents=2, horizon=5, vary={"success_rate": [0.6, 0.9]})
-    for federation in (
-        synthetic(agents=2, eps_p=0.2),
-        lake,
-        lake.with_liars(0.5, "flip"),
-    ):
-        federation.save(tmp_path / "deep" / "f.npz")
-        back = Federation.load(tmp_path / "deep" / "f.npz")
+@pytest.fixture
+def lake() -> Federation:
+    return from_gymnasium("FrozenLake-v1", agents=2, horizon=5, vary={"success_rate": [0.6, 0.9]})
+
+
+def saved_and_loaded(federation: Federation, folder: Path) -> Federation:
+    federation.save(folder / "deep" / "f.npz")
+    assert [path.name for path in (folder / "deep").iterdir()] == ["f.npz"]
+    return Federation.load(folder / "deep" / "f.npz")
+
+
+def test_a_saved_federation_loads_back_equal(lake: Federation, tmp_path: Path) -> None:
+    for federation in (synthetic(agents=2, eps_p=0.2), lake, lake.with_liars(0.5, "flip")):
+        back = saved_and_loaded(federation, tmp_path)
         assert back.digest == federation.digest
         assert back.description == json.loads(json.dumps(federation.description))
         assert back.layout == federation.layout
         assert back.liars == federation.liars
         assert not back.probabilities.flags.writeable
+
+
+def test_runs_on_a_loaded_federation_are_those_on_the_saved_one(lake: Federation, tmp_path: Path) -> None:
+    for federation in (synthetic(agents=2, eps_p=0.2), lake, lake.with_liars(0.5, "flip")):
+        back = saved_and_loaded(federation, tmp_path)
         algorithm = FedQHoeffding()
         assert run(algorithm, back, 20).same_outcome(run(algorithm, federation, 20))
-        assert [path.name for path in (tmp_path / "deep").iterdir()] == ["f.npz"]
-    assert synthetic(agents=2, eps_p=0.2).digest != synthetic(agents=2, eps_p=0.2, seed=1).digest
+
+
+def test_federations_of_other_seeds_have_other_digests() -> None:
+    one = synthetic(agents=2, eps_p=0.2)
+    other = synthetic(agents=2, eps_p=0.2, seed=1)
+    assert one.digest != other.digest
 
 
 @pytest.mark.parametrize(

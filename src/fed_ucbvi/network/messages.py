@@ -21,6 +21,7 @@ from msgspec.msgpack import Decoder, Encoder
 from msgspec.structs import force_setattr
 
 from fed_ucbvi.algorithms.base import Array
+from fed_ucbvi.core import text as core_text
 from fed_ucbvi.network.arrays import Natural, PackedArray, WireError
 
 PROTOCOL = 15
@@ -327,13 +328,12 @@ _ENCODER = Encoder(enc_hook=PackedArray.of)
 
 
 def one_line(text: str) -> str:
-    r"""A text from elsewhere, fit to be shown.
+    r"""A text from elsewhere as one printable line of limited length.
 
-    >>> one_line("all is well\n\x1b[31mroot: logged in")
-    'all is well??[31mroot: logged in'
+    >>> print(one_line("all is well\n\x1b[31mroot: logged in"))
+    all is well \x1b[31mroot: logged in
     """
-    text = text[:MAX_CHARACTERS]
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
+    return core_text.one_line(text[:MAX_CHARACTERS])[:MAX_CHARACTERS]
 
 
 def encode(message: Up | Down) -> bytes:

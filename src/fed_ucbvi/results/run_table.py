@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from fed_ucbvi.core.errors import InputError, unknown_name
-from fed_ucbvi.core.text import shortened
+from fed_ucbvi.core.text import one_line, shortened
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.environments import current_name
 from fed_ucbvi.results.about import About, label_of
@@ -173,7 +173,7 @@ def names_of(
 
 
 def label(settings: Settings, write: Write | None = None) -> str:
-    """Settings in words, each by ``write`` or by :func:`setting_text`; characters that do not print are replaced.
+    """Settings in words, each by ``write`` or by :func:`setting_text`; control characters are escaped.
 
     >>> label({"algorithm": "fed-ucbvi", "agents": 20, "algorithm.bonus_scale": 0.1})
     'Fed-UCBVI, M = 20, bonus_scale = 0.1'
@@ -186,7 +186,7 @@ def label(settings: Settings, write: Write | None = None) -> str:
     write = write or setting_text
     others = [write(name, settings[name]) for name in settings if name not in names]
     text = ", ".join(part for part in (who, *others) if part)
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    return one_line(text)
 
 
 def setting_text(name: str, value: Any) -> str:
