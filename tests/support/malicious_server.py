@@ -220,20 +220,11 @@ class Attacker:
             playing=playing,
             judged=judged,
         )
-<<<<<<< HEAD
         played: Any = await self.streams[name].ask([start])
         assert played.played == episodes
         self.base[name] = number
         self.played[name] = start.first + played.before + episodes
         await self.streams[name].send(Stop(number, episodes))
-=======
-        answers: Any = await self.streams[name].ask([start])
-        assert answers.played == episodes
-        self.base[name], self.played[name] = number, self.played[name] + episodes
-        self.signed[name] = self.entry(name, answers.ready)
-        ready: Ready = answers.ready
-        return ready
->>>>>>> dc08d8d7 (Split tests of the paper, trackers and the repository by claim; name values of the live page and forecasts)
 
     async def sign(self, name: str, number: int) -> Ready | None:
         """Take what a node signs; None if it declines."""
