@@ -18,8 +18,10 @@ import numpy as np
 from fed_ucbvi import Federation, FedKLUCBVI, gridworld
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.core.types import FloatArray
-from fed_ucbvi.engine.party import PartyMessage, PlayAhead, SimulatedParty, StopRound, part_of, play_in_step
+from fed_ucbvi.engine.parts import part_of
+from fed_ucbvi.engine.play_ahead import PartyMessage, PlayAhead, StopRound, play_in_step
 from fed_ucbvi.engine.rounds import Play, PlayedRound
+from fed_ucbvi.engine.simulated_party import SimulatedParty
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.run_plan import plan_for
 from fed_ucbvi.network.secure_sums import summed

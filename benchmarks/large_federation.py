@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fed_ucbvi import Run
-from fed_ucbvi.engine.party import split_agents
+from fed_ucbvi.engine.parts import split_agents
 from federation_processes import SERVER, Parties
 from measuring import read_options, show
 from saved_states import log_in

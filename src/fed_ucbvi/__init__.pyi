@@ -44,12 +44,12 @@ from fed_ucbvi.engine.hindsight import GainBounds as GainBounds
 from fed_ucbvi.engine.hindsight import Hindsight as Hindsight
 from fed_ucbvi.engine.hindsight import RecordedEpisodes as RecordedEpisodes
 from fed_ucbvi.engine.live import LiveFederation as LiveFederation
-from fed_ucbvi.engine.party import LiveParty as LiveParty
+from fed_ucbvi.engine.live_party import LiveParty as LiveParty
 from fed_ucbvi.engine.party import Party as Party
-from fed_ucbvi.engine.party import SimulatedParty as SimulatedParty
 from fed_ucbvi.engine.run import evaluate as evaluate
 from fed_ucbvi.engine.run import resume as resume
 from fed_ucbvi.engine.run import run as run
+from fed_ucbvi.engine.simulated_party import SimulatedParty as SimulatedParty
 from fed_ucbvi.engine.simulation import Caution as Caution
 from fed_ucbvi.engine.simulation import Interrupted as Interrupted
 from fed_ucbvi.environments import make_environment as make_environment

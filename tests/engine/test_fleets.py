@@ -26,7 +26,7 @@ from fed_ucbvi import Federation, FedQAdvantage, FedUCBVI, InputError, Run, grid
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Message
 from fed_ucbvi.engine import party, ray_fleets
-from fed_ucbvi.engine.party import split_agents
+from fed_ucbvi.engine.parts import split_agents
 from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.ray_fleets import ATTEMPTS, Actors, Fleets, PastRounds
 from fed_ucbvi.engine.simulation import Simulation

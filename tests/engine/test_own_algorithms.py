@@ -14,7 +14,7 @@ import pytest
 from fed_ucbvi import FedKLUCBVI, FedQHoeffding, InputError, run, synthetic
 from fed_ucbvi.algorithms.base import Array, Budgets, Message, Setting, needs_checks
 from fed_ucbvi.engine.drivers import DRIVERS
-from fed_ucbvi.engine.party import SimulatedParty
+from fed_ucbvi.engine.simulated_party import SimulatedParty
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.messages import Query, Start, Stop
 from fed_ucbvi.network.node import Node

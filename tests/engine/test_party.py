@@ -12,7 +12,7 @@ import pytest
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, LiveParty, Party, SimulatedParty, synthetic
 from fed_ucbvi.algorithms.base import Array, Message, Setting
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.party import AskReport, PlayAhead, PlayUntil, Reached, StartRound, StopRound
+from fed_ucbvi.engine.play_ahead import AskReport, PlayAhead, PlayUntil, Reached, StartRound, StopRound
 from live_world import AGENTS, World
 
 WORLD = synthetic(agents=3, eps_p=0.3, seed=1, states=3, actions=2, horizon=3)

@@ -19,9 +19,12 @@ from fed_ucbvi.algorithms.base import Counting, Setting
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
-from fed_ucbvi.engine.party import AskReport, Party, PartyMessage, SimulatedParty, part_of
+from fed_ucbvi.engine.parts import part_of
+from fed_ucbvi.engine.party import Party
+from fed_ucbvi.engine.play_ahead import AskReport, PartyMessage
 from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.ray_fleets import Fleets
+from fed_ucbvi.engine.simulated_party import SimulatedParty
 from fed_ucbvi.engine.simulation import Simulation
 from matrices import first_of
 from problems import any_federation, budgets_of, random_play

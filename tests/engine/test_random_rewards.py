@@ -42,7 +42,7 @@ from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine.drivers import make_driver
 from fed_ucbvi.engine.drivers.base import Fleet, collect
 from fed_ucbvi.engine.drivers.rewards import SimulatedRewards
-from fed_ucbvi.engine.party import SimulatedParty
+from fed_ucbvi.engine.simulated_party import SimulatedParty
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.environments import ENVIRONMENTS, make_environment
 from fed_ucbvi.network.federation_spec import FederationRules

@@ -15,7 +15,7 @@ import batteries
 from fed_ucbvi import ActionDependence, Dynamics, Federation, FedKLUCBVI, run
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray, PolicyArray
-from fed_ucbvi.engine.party import part_of
+from fed_ucbvi.engine.parts import part_of
 from fed_ucbvi.problem.units import Units
 from known_problems import exogenous_dynamics, random_dynamics, random_laws
 from runs import without_cautions

@@ -13,7 +13,7 @@ import numpy as np
 
 from fed_ucbvi import Federation, FedUCBVI, Run, run
 from fed_ucbvi.algorithms.base import FleetTables, Message, Setting
-from fed_ucbvi.engine import party
+from fed_ucbvi.engine import parts
 from fed_ucbvi.engine.drivers.base import Fleet, RoundEnd, collect
 from fed_ucbvi.engine.drivers.episodes import EpisodesDriver
 from fed_ucbvi.network.certificates import TLSFiles
@@ -101,7 +101,7 @@ def first_broadcast(plan: RunPlan) -> Message:
 def part_of(world: Federation, agents: int) -> Federation:
     """The first agents of a federation, with the same common MDP."""
     return replace(
-        party.part_of(world, 0, agents),
+        parts.part_of(world, 0, agents),
         description={**world.description, "agents": agents},
     )
 
@@ -384,7 +384,7 @@ def played_by_hand(algorithm: Any, world: Federation, setting: Setting, playing:
 
     Every agent keeps its own counts and plays alone; the earliest request ends the round for all.
     """
-    alone = {i: party.part_of(world, i, 1) for i in playing}
+    alone = {i: parts.part_of(world, i, 1) for i in playing}
     fleets = {i: Fleet.of(alone[i], setting.seed, i, counting=algorithm.counting) for i in playing}
     drivers = {i: EpisodesDriver(fleets[i]) for i in playing}
     server = algorithm.new_server(setting)

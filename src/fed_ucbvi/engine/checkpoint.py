@@ -21,7 +21,7 @@ from fed_ucbvi.core.errors import (
 from fed_ucbvi.core.files import file_digest, manifest_digest, new_folder, read_manifest, reading, write_manifest
 from fed_ucbvi.core.version import __version__
 from fed_ucbvi.engine.extension import extended_setting
-from fed_ucbvi.engine.party import LiveParty
+from fed_ucbvi.engine.live_party import LiveParty
 from fed_ucbvi.engine.problems import Problem, SimulatedProblem
 from fed_ucbvi.engine.promises import Promises
 from fed_ucbvi.engine.simulation import Simulation

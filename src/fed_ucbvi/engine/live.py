@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms.base import Algorithm, Setting
 from fed_ucbvi.core.errors import InputError, check_positive_integer
-from fed_ucbvi.engine.party import LiveParty
+from fed_ucbvi.engine.live_party import LiveParty
 from fed_ucbvi.environments.gymnasium_making import (
     Kwargs,
     kwargs_of_agents,

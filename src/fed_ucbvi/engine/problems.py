@@ -30,7 +30,7 @@ from fed_ucbvi.engine.drivers.laws import LawReturns, law_fleet
 from fed_ucbvi.engine.drivers.live import LiveDriver, LiveTables
 from fed_ucbvi.engine.law_party import LawParty, check_law_driver
 from fed_ucbvi.engine.live import LiveFederation
-from fed_ucbvi.engine.party import SimulatedParty
+from fed_ucbvi.engine.simulated_party import SimulatedParty
 from fed_ucbvi.environments import FederationLike, as_federation
 from fed_ucbvi.problem.dynamics import Dynamics
 from fed_ucbvi.problem.federation import Federation

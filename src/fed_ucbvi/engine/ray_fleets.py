@@ -25,20 +25,19 @@ from fed_ucbvi.core.ray_connection import check_ray, connected_to_ray, run_on_ev
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers import NAMES
 from fed_ucbvi.engine.drivers.cuda import CUDA
-from fed_ucbvi.engine.party import (
+from fed_ucbvi.engine.parts import part_of, split_agents
+from fed_ucbvi.engine.play_ahead import (
     AskAll,
     AskReport,
     PartyMessage,
     PlayAhead,
-    SimulatedParty,
     StartRound,
     StopRound,
-    part_of,
     play_in_step,
-    split_agents,
 )
 from fed_ucbvi.engine.problems import SimulatedProblem, elsewhere_error
 from fed_ucbvi.engine.rounds import PlayedRound
+from fed_ucbvi.engine.simulated_party import SimulatedParty
 from fed_ucbvi.engine.state_arrays import changed_places
 from fed_ucbvi.problem.federation import Federation
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.engine.party import split_agents
+from fed_ucbvi.engine.parts import split_agents
 from fed_ucbvi.network.certificates import make_certificates
 
 PROGRAM = (sys.executable, "-c", "from fed_ucbvi.command_line import main; main()")

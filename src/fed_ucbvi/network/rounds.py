@@ -20,7 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.party import PlayAhead
+from fed_ucbvi.engine.play_ahead import PlayAhead
 from fed_ucbvi.engine.rounds import Paid, Play, PlayedRound
 from fed_ucbvi.engine.state_arrays import SavedState
 from fed_ucbvi.network import messages

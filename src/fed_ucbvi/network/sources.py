@@ -19,7 +19,10 @@ from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.numbers import byte_count
 from fed_ucbvi.engine.extension import warm_setting
-from fed_ucbvi.engine.party import LiveParty, Party, SimulatedParty, part_of
+from fed_ucbvi.engine.live_party import LiveParty
+from fed_ucbvi.engine.parts import part_of
+from fed_ucbvi.engine.party import Party
+from fed_ucbvi.engine.simulated_party import SimulatedParty
 from fed_ucbvi.environments import REGISTRY, find_environment
 from fed_ucbvi.environments.bins import Bins
 from fed_ucbvi.environments.gymnasium_making import Kwargs, NotDiscreteError, live_sizes, live_units, named_maker

@@ -24,7 +24,7 @@ import pytest
 from fed_ucbvi import FedUCBVI, InputError, ProblemSpec, Run, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Setting
-from fed_ucbvi.engine.party import part_of
+from fed_ucbvi.engine.parts import part_of
 from fed_ucbvi.network.flower import hosting
 from fed_ucbvi.network.flower.hosting import AGAIN_SECONDS, InvitedNodes, gather, hold
 from fed_ucbvi.network.flower.invitation import (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.version import PROGRAM
-from fed_ucbvi.engine.party import split_agents
+from fed_ucbvi.engine.parts import split_agents
 from fed_ucbvi.network import certificates
 from fed_ucbvi.network.certificates import TLSFiles
 from fed_ucbvi.network.client import run_node
