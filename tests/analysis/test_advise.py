@@ -125,12 +125,12 @@ def test_an_algorithm_without_stationary_counts_gets_advice_by_step() -> None:
 
 
 def moving(agent: int) -> Walk:
-    """What ``--live`` makes."""
+    """An environment that ``--live`` makes."""
     return Walk(turn=0.3)
 
 
 class Drift(Walk):
-    """The same with two continuous dimensions in place of the state."""
+    """The chain with two continuous dimensions in place of the state."""
 
     def __init__(self) -> None:
         super().__init__()

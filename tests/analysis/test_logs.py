@@ -454,7 +454,7 @@ def test_what_cannot_be_planned_says_why(options: dict[str, float], message: str
 
 
 class FrameLikePandas:
-    """What a pandas frame is for whoever reads it by its columns."""
+    """A stand-in for a pandas frame, as readers of its columns see it."""
 
     iloc = None
 

@@ -224,7 +224,7 @@ def test_a_run_on_a_gymnasium_table_from_the_command_line(tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def table() -> LearntPolicy:
-    """What it does at step h in state s is 10 h + s."""
+    """A policy whose action at step h in state s is 10 h + s."""
     return LearntPolicy(np.arange(30, dtype=np.int32).reshape(3, 10), 30, {}, 1.0)
 
 

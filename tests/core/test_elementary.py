@@ -45,7 +45,7 @@ def test_functions_are_exact_to_a_few_units_in_the_last_place(
 
 
 def test_known_bits_do_not_change() -> None:
-    """The same bits everywhere: these were computed once, on another machine they must come out alike."""
+    """Equal bits on all machines: these figures were computed once, and other machines must give the same ones."""
     bits = [function(x).hex() for function in (elementary.log, elementary.expm1) for x in (3.0, 0.1)]
     assert bits == [
         "0x1.193ea7aad030bp+0",

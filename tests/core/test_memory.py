@@ -51,7 +51,7 @@ MODERATE: dict[str, dict[str, Any]] = {
 }
 FAKE = 100_000_000
 FACTOR = 2.5
-"""How far what is said may be from what is taken, on either side."""
+"""Largest factor between predicted and used memory, in either direction."""
 
 
 def test_every_environment_is_tried() -> None:

@@ -1,4 +1,4 @@
-"""What a notebook shows, found by executing one: short texts, small tables, pictures, and one bar a run."""
+"""Output of a notebook, found by executing one: short texts, small tables, pictures, and one bar a run."""
 
 from __future__ import annotations
 

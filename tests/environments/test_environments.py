@@ -57,7 +57,7 @@ SURE = {"rows": 4, "columns": 5, "success": 1.0, "horizon": 12}
     [({}, 4.3810816, 1e-7), ({"horizon": 8}, 2.58, 5e-3), (SURE, 12 - (3 + 4), 0)],
 )
 def test_the_optimal_value_of_the_start_is_known(options: dict[str, Any], value: float, within: float) -> None:
-    """Of a sure walk it is the number of steps left at the goal."""
+    """The optimum of a sure walk is the number of steps left at the goal."""
     assert gridworld(agents=1, **options).common.solve().V[0, 0] == pytest.approx(value, abs=within)
 
 

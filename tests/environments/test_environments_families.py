@@ -1,4 +1,4 @@
-"""How agents differ in the environments people know: individual kernels, natural parameters, and bad input."""
+"""Heterogeneity of agents in well-known environments: individual kernels, natural parameters, and bad input."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def table_of(id: str, kwargs: dict[str, Any]) -> tuple[Rows, Any]:
 
 
 def merged(P: Rows, s: int, a: int, states: int) -> dict[int, float]:
-    """What P says of (s,a), with one entry a next state and everything that terminates in one more state."""
+    """Next states of (s,a) by P, with one entry per next state and all terminations in one more state."""
     found: dict[int, float] = {}
     for p, y, _, terminated in P[s][a]:
         target = states if terminated else int(y)

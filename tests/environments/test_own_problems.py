@@ -125,7 +125,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def done(*arguments: str, cwd: Path, paths: tuple[Path, ...] = ()) -> str:
-    """What the program prints in a new process, which ends well."""
+    """Output of the program in a new process, which ends well."""
     made = anew(*arguments, cwd=cwd, paths=paths)
     assert made.returncode == 0, made.stdout + made.stderr
     return made.stdout

@@ -53,7 +53,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
 
 
 def value_on_arrival(tables: dict[str, FloatArray], policy: FloatArray, decisions: int) -> float:
-    """What a stationary random policy ``(S, A)`` is worth where rewards are paid on arrival."""
+    """Value of a stationary random policy ``(S, A)`` where rewards are paid on arrival."""
     V = np.zeros(S)
     for _ in range(decisions):
         V = (policy * (tables["tx_mat"] * (tables["r_mat"] + V)).sum(axis=2)).sum(axis=1)

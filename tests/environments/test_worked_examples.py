@@ -28,7 +28,7 @@ def fleet() -> Federation:
 
 
 def test_figures_of_the_shops_are_those_computed_by_hand(fleet: Federation) -> None:
-    """Of the specification: the best rule earns 116.2 and the best shared policy 120.2 to 121.8 euro a month."""
+    """The best rule of the specification earns 116.2 and the best shared policy 120.2 to 121.8 euro a month."""
     money, at_most, order = compare_shops.best_rule(fleet)
     assert (round(money, 1), at_most, order) == (116.2, 3, 5)
     found = best_common_policy(fleet).value

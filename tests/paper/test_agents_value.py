@@ -1,4 +1,4 @@
-"""What the agents themselves get from the learnt policy, against independent evaluation in NumPy."""
+"""Values of the learnt policy to the agents themselves, against independent evaluation in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``plan`` says before a run, against the formulas and against runs."""
+"""Forecasts of ``plan`` before a run, against the formulas and against runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How different agents are: distances, maps and values against brute force, and eps_p estimated from counts."""
+"""Heterogeneity of agents: distances, maps and values against brute force, and eps_p estimated from counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What liars do to reports and requests, and what they leave alone."""
+"""Effects of liars on reports and requests."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ GROWING = [[1.0] * 5, [2.0] * 5, [3.0] * 5]
     ],
 )
 def test_an_ordering_holds_if_the_figures_grow_strictly(regrets: dict[str, list[list[float]]], expected: str) -> None:
-    """Of three algorithms, by environment and seed."""
+    """Regrets of three algorithms, by environment and seed."""
     growing = table1.Ordering("It grows", "regret", ("x", "y", "z"))
     runs = [group(env, name, one) for env, row in regrets.items() for name, one in zip("xyz", row, strict=True)]
     assert known(table1.ordered(growing, table(*runs))).outcome == expected

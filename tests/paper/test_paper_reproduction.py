@@ -328,7 +328,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(whole: Path, tmp_path: Path, few: None) -> Path:
-    """The same with the runs of one variant lost."""
+    """The reproduction with the runs of one variant lost."""
     out = tmp_path / "small"
     shutil.copytree(whole, out)
     for job, _ in load_runs(out / "sweeps/main"):

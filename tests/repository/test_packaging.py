@@ -1,4 +1,4 @@
-"""What is imported is declared, what is declared is imported, and the source archive holds everything."""
+"""Declared dependencies are those that are imported, and the source archive is complete."""
 
 from __future__ import annotations
 

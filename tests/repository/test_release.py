@@ -1,4 +1,4 @@
-"""What a release consists of: version, changelog, citation, the workflow that publishes it, and the wheel."""
+"""Parts of a release: version, changelog, citation, the workflow that publishes it, and the wheel."""
 
 from __future__ import annotations
 

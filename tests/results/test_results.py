@@ -238,7 +238,7 @@ def test_regret_outside_the_run_is_refused(result: Run) -> None:
 
 
 def without_rewards(result: Run, rounds: slice) -> Run:
-    """The same run, where nobody has told the reward of these rounds."""
+    """The run with unknown rewards of these rounds."""
     rewards = result.records["reward"].copy()
     rewards[rounds] = math.nan
     return replace(result, records={**result.records, "reward": rewards})

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulation.Cau
 H = 20
 LOW = -100.0
 WIDTH = 200.0
-"""Of a step's reward on the windy cliff."""
+"""Range of a step's reward on the windy cliff."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def result(cliffs: Federation, told_rounds: list[RoundRecord]) -> Run:
 
 
 def own_value(federation: Federation, agent: int, policy: Any) -> float:
-    """What a policy is worth to an agent: rewards converted first, then summed along the kernel of each step."""
+    """Value of a policy to an agent: rewards converted first, then summed along the kernel of each step."""
     mdp = federation.agent(agent)
     units = Units.of(federation.description)
     pays = units.offset + units.scale * np.broadcast_to(mdp.rewards, (mdp.horizon, mdp.states, mdp.actions))

@@ -91,7 +91,7 @@ class OpenPage:
         )
 
     def requested(self) -> list[str]:
-        """What the page has requested since it was opened, or since this was asked last."""
+        """Addresses that the page has requested since it was opened, or since the last call."""
         messages = [json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         return [call["request"]["url"] for call in sent if not call["documentURL"].startswith("chrome")]

@@ -35,7 +35,7 @@ WorkT = TypeVar("WorkT")
 INCARNATION = b"enemy and friend"
 SILENCE = "ended without a word"
 Turn = Callable[[Up], Iterable[bytes]]
-"""What is sent instead of an answer."""
+"""A message that is sent instead of an answer."""
 
 WORLD = synthetic(agents=3, eps_p=0.2, seed=2, states=3, actions=2, horizon=3)
 ALGORITHM = FedUCBVI(synchronisation="local")

@@ -24,12 +24,12 @@ from saved_states import log_in
 from warm_start import WARM, run_command
 
 SECONDS = 300.0
-"""What is waited for at most; a machine that takes longer is taken to hang."""
+"""Longest wait in seconds; a machine that takes longer is taken to hang."""
 SIZES: dict[str, Any] = {"states": 8, "actions": 5, "horizon": 3}
 AGENTS = {"node-0": (0, 1), "node-1": (1, 2)}
 """First agent and number of agents of each node."""
 THREE = {"node-0": (0, 1), "node-1": (1, 1), "node-2": (2, 1)}
-"""The same agents on as many nodes as secure sums need."""
+"""These agents on as many nodes as secure sums need."""
 SERVER = "server"
 PUBLISHED_LOCAL = ("--algorithm", "fed-ucbvi", "--option", "synchronisation=local")
 T = 120
@@ -183,9 +183,9 @@ class Processes(Parties):
         if certs is not None:
             self._tls_files = ["--certs", str(certs)]
         self.logs: dict[str, Path] = {}
-        """Of nodes that have some."""
+        """Logs of the nodes that have one."""
         self.lines: dict[str, Line] = {}
-        """Of nodes that do not go to the server directly."""
+        """Lines of the nodes that do not connect to the server directly."""
 
     def start(self, *names: str) -> None:
         """Start parties, for the first time or again."""
@@ -328,7 +328,7 @@ class Line:
             flowing.clear()
 
     def restore(self) -> None:
-        """What was held up crosses."""
+        """Let the messages that were held up pass."""
         for _, _, flowing in self._wires:
             flowing.set()
 

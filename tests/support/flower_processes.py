@@ -166,7 +166,7 @@ class Flower:
         )
 
     def status(self, run: str) -> str:
-        """How a run stands: ``running``, ``finished:completed``, ..."""
+        """State of a run: ``running``, ``finished:completed``, ..."""
         (found,) = self.command("list", "--run-id", run, CONNECTION)["runs"]
         return str(found["status"])
 

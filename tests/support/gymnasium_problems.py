@@ -95,7 +95,7 @@ class Corridors:
         return [log for agent in chosen for env in self.made[agent] for log in env.log if log]
 
     def returns(self, agents: Iterable[int] | None = None) -> np.ndarray[Any, Any]:
-        """Of these episodes, as they were paid."""
+        """Rewards of these episodes, as they were paid."""
         return np.array([sum(step[2] for step in log) for log in self.episodes(agents)])
 
     def observed(self) -> dict[tuple[int, int, int, int], list[tuple[float, int]]]:
@@ -168,5 +168,5 @@ class Thermometer(gymnasium.Env[Any, Any]):
 
 
 def thermometer(agent: int) -> Thermometer:
-    """The same room for every agent."""
+    """One room for every agent."""
     return Thermometer()

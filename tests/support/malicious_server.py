@@ -254,7 +254,7 @@ class Attacker:
         return make_roster(number, [self.signed[name] for name in names])
 
     async def ask(self, message: Roster | Query | Sign, name: str) -> Any:
-        """What a node answers; None if it ends instead."""
+        """Answer of a node; None if it ends instead."""
         try:
             answer = await self.streams[name].ask([message])
         except ConnectionLostError as lost:
@@ -303,7 +303,7 @@ class Ghost:
 
 
 def less(one: Message | None, other: Message | None) -> Message | None:
-    """What one sum has more than another."""
+    """Difference of two sums."""
     return None if one is None or other is None else tuple(a - b for a, b in zip(one, other, strict=True))
 
 
@@ -571,7 +571,7 @@ async def invented_members(server: Attacker) -> Message | None:
 async def carry_out(
     attack: Attack, folder: Path, begin: Callable[[int], None], restart: Restart
 ) -> tuple[Message | None, list[Said]]:
-    """What the server reads of the nodes that ``begin(port)`` starts, and what they say."""
+    """Messages of the nodes that ``begin(port)`` starts, as the server reads them, and their output."""
     server = Attacker(folder, attack, restart)
     listener = Listener(server, "127.0.0.1:0", TLSFiles.of(server.certs, "server"))
     await listener.start()

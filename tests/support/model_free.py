@@ -20,13 +20,13 @@ def setting_of(federation: Federation, episodes: int = 1000) -> Setting:
 
 
 def reward_of(federation: Federation, i: int, h: int, s: int, a: int) -> float:
-    """That of agent i, from tables that may have one row for all agents, or for all steps."""
+    """Entry of agent i, from tables that may have one row for all agents, or for all steps."""
     rewards = federation.rewards
     return float(rewards[i % len(rewards), h % rewards.shape[1], s, a])
 
 
 def asked(simulation: Simulation) -> bool:
-    """Whether the last round ended with a synchronisation."""
+    """True if the last round ended with a synchronisation."""
     return bool(simulation.records()["requests"][-1])
 
 
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 def played_steps(simulation: Simulation, policy: npt.NDArray[np.int32]) -> list[list[Step]]:
-    """What each agent did in the round just played, from the driver's counts."""
+    """Steps of each agent in the round just played, from the driver's counts."""
     return steps_of(federation_of(simulation), policy, simulation.driver.transitions)
 
 

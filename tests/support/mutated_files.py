@@ -380,7 +380,7 @@ class Mutations:
             self._origin = hashlib.blake2b(record, digest_size=DIGEST_BYTES).digest()
 
     def try_one(self, seed: int) -> str:
-        """What the reader makes of the mutation with this seed: read, or refused; any other error is raised."""
+        """Outcome of reading the mutation with this seed: read, or refused; any other error is raised."""
         rng = random.Random(seed)
         structured = self.reader.structured
         if structured is not None and rng.random() < 0.7:

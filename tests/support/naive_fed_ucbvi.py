@@ -45,7 +45,7 @@ class NaiveAgent:
 
 
 class NaiveReport(NamedTuple):
-    """What a client sends about one (s, a) at one step."""
+    """Report of a client about one (s, a) at one step."""
 
     n: int
     PV: Fraction

@@ -53,7 +53,7 @@ def visits_by_triplet(reports: list[list[Step]]) -> dict[Triplet, list[Step]]:
 
 
 def blocks_of(visits: list[Step], N: int, sizes: Sizes) -> list[list[Step]]:
-    """What is averaged: single visits, or the round."""
+    """Unit of the average: single visits, or the round."""
     if 2 * sizes.agents * sizes.horizon * (sizes.horizon + 1) > N:
         return [[visit] for visit in visits]
     return [visits]
@@ -82,7 +82,7 @@ class NaiveFedQ:
         return np.vstack([np.minimum(self.Q.max(axis=2), H), np.zeros(S)])
 
     def variance(self, key: Triplet) -> float:
-        """Of the next values collected so far."""
+        """Variance of the next values collected so far."""
         values = self.samples[key]
         if not values:
             return 0.0

@@ -15,7 +15,7 @@ from model_free import Sizes, Step
 
 
 class NaiveUCBVI:
-    """What the server knows after the episodes so far."""
+    """State of the server after the episodes so far."""
 
     def __init__(self, sizes: Sizes, parameters: Any) -> None:
         self.sizes = sizes

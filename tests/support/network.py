@@ -32,7 +32,7 @@ from fed_ucbvi.network.transport import Connection, RemoteServer, StreamHandler
 from fed_ucbvi.specifications.fields import field_names
 
 SECONDS = 300
-"""What a story may take at most."""
+"""Longest time of a story in seconds."""
 LOOPBACK = "127.0.0.1:0"
 TLSByName = Callable[[str], TLSFiles]
 Problem = Federation | LiveSource
@@ -93,7 +93,7 @@ def live_plan(agents: int, episodes: int) -> RunPlan:
 
 
 def first_broadcast(plan: RunPlan) -> Message:
-    """What a server sends in the first round."""
+    """Message of a server in the first round."""
     server = plan.algorithm.new_server(plan.setting)
     return tuple(np.array(array) for array in plan.algorithm.broadcast(server))
 
@@ -107,7 +107,7 @@ def part_of(world: Federation, agents: int) -> Federation:
 
 
 def told_episodes(node: Node, report: Message | None = None) -> int:
-    """How many episodes the transitions in a report of what is new are those of; by default in the next one."""
+    """Number of episodes of the transitions in a report of new counts; by default in the next one."""
     transitions = (node._reports.counts(with_logs=False) if report is None else report)[0]
     return int(transitions.sum()) // node._plan.setting.horizon
 
@@ -242,7 +242,7 @@ class Served:
         return await self.server.policy(certificate)
 
     def remote(self, name: str = "") -> RemoteServer:
-        """How the node of this name reaches it."""
+        """Address under which the node of this name reaches it."""
         own = None if self._tls_files is None else self._tls_files(name)
         if self.server.port:
             return RemoteServer(f"127.0.0.1:{self.server.port}", own)
@@ -452,7 +452,7 @@ class Tap:
         monkeypatch.setattr(_MemoryEnd, "write", said)
 
     def messages(self, *, up: bool = True) -> Iterator[tuple[int, Any, bytes]]:
-        """What went up, or what came down: the number of the stream, the message and its bytes."""
+        """Messages up, or down: the number of the stream, the message and its bytes."""
         decode: Any = decode_up if up else decode_down
         for stream, data in self.up if up else self.down:
             yield stream, decode(data), data

@@ -174,7 +174,7 @@ def random_play(
     states: int,
     actions: int,
 ) -> PolicyArray:
-    """What is played where visits are counted so: sets of actions, or the first action of each."""
+    """Policy that is played under a way of counting: sets of actions, or the first action of each."""
     sets = random_sets(rng, horizon, states, actions)
     if counting is Counting.POLICY:
         first_actions: PolicyArray = sets.argmax(axis=2).astype(np.int32)

@@ -38,7 +38,7 @@ class TwoNodes:
     raylet: int
 
     def at_work(self, title: str) -> bool:
-        """Whether a process of the second node bears a title that begins so."""
+        """True if a process of the second node has a title with this beginning."""
         for process in Path("/proc").iterdir():
             with suppress(OSError, IndexError, ValueError):
                 parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])

@@ -25,7 +25,7 @@ from fed_ucbvi.results.round_record import columns_of
 
 @dataclass
 class RecordedRound:
-    """What the engine was given in one round.
+    """Input of the engine in one round.
 
     Attributes:
         present: agents that took part, when the round began, when it ended and when a policy was recommended.

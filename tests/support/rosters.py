@@ -1,4 +1,4 @@
-"""What nodes sign for secure sums, made without any run."""
+"""Signatures of nodes for secure sums, made without any run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AGENTS = 4
 
 
 class SignedEntry(NamedTuple):
-    """What a node has signed, and the private part of its one-time key."""
+    """Signed part of a node, and the private part of its one-time key."""
 
     credentials: Credentials
     entry: RosterEntry

@@ -113,7 +113,7 @@ def _with_liars(variant: str, attack: str) -> Run:
 
 
 def digest(result: Run) -> str:
-    """Of all records, policies and values, whatever their columns are called."""
+    """Digest of all records, policies and values, whatever the names of their columns."""
     promised = ("playing", "cost", "allowed")  # what only runs with an incumbent have
     arrays = [column for name, column in result.records.items() if name not in promised]
     arrays += result.recommendations.values()

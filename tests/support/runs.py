@@ -19,7 +19,7 @@ without_cautions = pytest.mark.filterwarnings("ignore::fed_ucbvi.engine.simulati
 
 
 def finished(simulation: SimulationT) -> SimulationT:
-    """The same, with all its rounds."""
+    """The simulation, with all its rounds."""
     while not simulation.done:
         simulation.advance()
     return simulation
@@ -37,7 +37,7 @@ def federation_of(simulation: Simulation) -> Federation:
 
 
 def same_bits(one: State, other: State) -> bool:
-    """Whether two states have the same arrays."""
+    """True if two states have equal arrays."""
     mine = one.arrays()
     theirs = other.arrays()
     return mine.keys() == theirs.keys() and all(

@@ -1,4 +1,4 @@
-"""What a folder with a log holds, read beside whoever writes to it."""
+"""State in a folder with a log, read while another process writes to it."""
 
 from __future__ import annotations
 

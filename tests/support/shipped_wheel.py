@@ -138,11 +138,11 @@ NEEDED_TO_WAIT = (
         ),
     ),
 )
-"""The same for commands that would wait for others: they are called only where the extra is missing."""
+"""Commands that would wait for others: they are called only where the extra is missing."""
 
 
 def about(wheel: Path) -> PathDistribution:
-    """What a wheel says of itself."""
+    """Metadata of a wheel."""
     (folder,) = (entry for entry in zipfile.Path(wheel).iterdir() if entry.name.endswith(".dist-info"))
     return PathDistribution(folder)
 

@@ -1,4 +1,4 @@
-"""What the theory promises: its formulas against figures by hand, and runs against its promises."""
+"""Bounds of the theory: its formulas against figures by hand, and runs against its promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimism of Fed-KL-UCBVI rests on: the mixture over bets (Lemma 2), coverage, and the order of the visits.
+"""Foundations of Fed-KL-UCBVI's optimism: the mixture over bets (Lemma 2), coverage, and the order of the visits.
 
 Most of it is exact: sums over all sequences, or over all counts that sequences can lead to. Lemma 1, duality, is
 checked in tests/algorithms/test_kl_bound.py, Theorems 1 and 2 in runs of tests/algorithms/test_fed_kl_ucbvi.py.

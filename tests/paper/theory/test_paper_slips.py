@@ -46,7 +46,7 @@ def rounds_of(simulation: Simulation) -> Iterator[tuple[CountArray, CountArray]]
 
 @compiled
 def printed_bonus(N: float, H: int, rule: UpdateRule) -> float:
-    """That of N visits whose next values do not vary."""
+    """The bonus of N visits whose next values do not vary."""
     return bonus_of(N, 0.0, H, rule)
 
 
