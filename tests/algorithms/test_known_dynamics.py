@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import battery_sites
 import numpy as np
 import pytest
 import shops
 
-import batteries
 from fed_ucbvi import (
     Dynamics,
     Federation,
@@ -405,7 +405,7 @@ def test_a_run_ends_once_its_gap_is_certified() -> None:
 
 
 def test_bytes_are_those_of_laws() -> None:
-    federation = batteries.batteries()
+    federation = battery_sites.batteries()
     dynamics = dynamics_of(federation)
     known = FedKLUCBVI().with_dynamics(dynamics).message_sizes(simulation_of(federation, 1).setting)
     assert known.listed == (192 * 8,)
@@ -417,14 +417,14 @@ def test_bytes_are_those_of_laws() -> None:
 
 @pytest.mark.parametrize("seed", first_of([0, 1, 2]))
 def test_batteries_are_near_the_best_after_ten_days(seed: int) -> None:
-    result = run(FedKLUCBVI(), batteries.batteries(), 10, seed=seed, progress=False)
+    result = run(FedKLUCBVI(), battery_sites.batteries(), 10, seed=seed, progress=False)
     assert result.recommendations["value"][-1] > -2.66
 
 
 @pytest.mark.slow
 @pytest.mark.full
 def test_batteries_pay_at_most_2_8_euro_a_day_over_400_days() -> None:
-    result = run(FedKLUCBVI(), batteries.batteries(), 400, progress=False)
+    result = run(FedKLUCBVI(), battery_sites.batteries(), 400, progress=False)
     assert result.records["reward"].sum() / 400 > -2.8
 
 

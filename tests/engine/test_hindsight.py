@@ -6,11 +6,11 @@ import functools
 import itertools
 from typing import Any
 
+import battery_sites
 import numpy as np
 import pytest
 import shops
 
-import batteries
 from fed_ucbvi import Dynamics, Federation
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
@@ -338,7 +338,7 @@ def rule_of_shops() -> IndexArray:
 
 @pytest.mark.parametrize("seed", first_of(list(range(20))))
 def test_batteries_are_certified_within_14_days_of_watching(seed: int) -> None:
-    assert episodes_until_certified(batteries.batteries(), batteries.rule(), seed, most=14) <= 14
+    assert episodes_until_certified(battery_sites.batteries(), battery_sites.rule(), seed, most=14) <= 14
 
 
 @pytest.mark.parametrize("seed", first_of(list(range(20))))

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import battery_sites
 import numpy as np
 import pytest
 import shops
 
-import batteries
 from fed_ucbvi import ActionDependence, Dynamics, Federation, FedKLUCBVI, run
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import FloatArray, PolicyArray
@@ -260,7 +260,7 @@ def test_states_that_cannot_be_reached_do_not_matter() -> None:
     assert dynamics.action_dependence() == ActionDependence(step=0, state=2, action=0, other_action=1)
 
 
-@pytest.mark.parametrize("dynamics", [batteries.dynamics(), shops.known_day()], ids=["batteries", "shops"])
+@pytest.mark.parametrize("dynamics", [battery_sites.dynamics(), shops.known_day()], ids=["batteries", "shops"])
 def test_prices_and_demand_are_exogenous(dynamics: Dynamics) -> None:
     assert dynamics.action_dependence() is None
 
@@ -372,8 +372,9 @@ def test_a_part_of_a_federation_has_the_laws_of_its_agents() -> None:
     assert np.array_equal(part.laws, whole.laws[2:4])
 
 
-def test_a_run_by_cell_takes_a_federation_with_known_dynamics() -> None:
-    assert run(FedKLUCBVI(stationary=True), shops.known_shops(), episodes=20, progress=False).complete
+def test_a_run_by_cell_takes_the_tables_of_known_dynamics() -> None:
+    by_cell = shops.known_shops().without_dynamics()
+    assert run(FedKLUCBVI(stationary=True), by_cell, episodes=20, progress=False).complete
 
 
 # The figures of shared examples ---------------------------------------------------------------------------------
@@ -397,11 +398,11 @@ def own_optimum(federation: Federation) -> float:
 
 @pytest.fixture(scope="module")
 def sites() -> Federation:
-    return batteries.batteries()
+    return battery_sites.batteries()
 
 
 def test_the_rule_of_the_batteries_costs_4_019_euro_a_day(sites: Federation) -> None:
-    assert worth(sites, batteries.rule()) == pytest.approx(-4.019, abs=5e-4)
+    assert worth(sites, battery_sites.rule()) == pytest.approx(-4.019, abs=5e-4)
 
 
 def test_the_best_policy_for_the_mean_tables_of_the_batteries_costs_2_629_euro_a_day(sites: Federation) -> None:
@@ -446,10 +447,10 @@ def test_saved_dynamics_are_the_same_when_loaded(tmp_path: Path, known_rewards: 
 
 
 def test_saved_dynamics_keep_their_units(tmp_path: Path) -> None:
-    batteries.dynamics().save(tmp_path / "dynamics.npz")
+    battery_sites.dynamics().save(tmp_path / "dynamics.npz")
     loaded = Dynamics.load(tmp_path / "dynamics.npz")
-    assert loaded.units == batteries.dynamics().units
-    assert loaded.digest == batteries.dynamics().digest
+    assert loaded.units == battery_sites.dynamics().units
+    assert loaded.digest == battery_sites.dynamics().digest
 
 
 def test_a_saved_federation_keeps_its_dynamics(tmp_path: Path, sites: Federation) -> None:
@@ -457,7 +458,7 @@ def test_a_saved_federation_keeps_its_dynamics(tmp_path: Path, sites: Federation
     loaded = Federation.load(tmp_path / "sites.npz")
     assert loaded.fingerprint == sites.fingerprint
     assert loaded.dynamics is not None
-    assert loaded.dynamics.digest == batteries.dynamics().digest
+    assert loaded.dynamics.digest == battery_sites.dynamics().digest
 
 
 def damaged(path: Path, changes: dict[str, Any]) -> None:

@@ -197,10 +197,13 @@ def induct_laws(
                     first = a
 
             # The action with the largest bound, and then those that it does not exclude.
-            highest = -math.inf
+            highest = at_most[first]
             if not plain:
                 highest = _largest(law_of[hl, s, first], worth[first], seen, beta[hb], distances)
+            Q[h, s, first] = highest
             for a in range(A):
+                if a == first:
+                    continue
                 Q[h, s, a] = at_most[a]
                 if not plain and at_most[a] >= highest - clearly:
                     Q[h, s, a] = _largest(law_of[hl, s, a], worth[a], seen, beta[hb], distances)
