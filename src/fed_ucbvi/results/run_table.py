@@ -1,8 +1,8 @@
 """Runs by setting and seed: the one way in which runs are grouped, named, averaged and compared.
 
-Runs that differ only in seeds form a group; labels say in what groups differ. Runs of two groups form a pair if all
-their seeds are equal, also those of the environment: they then had the same agents. A *measure* gives a number for a
-run: for a :class:`~fed_ucbvi.results.run_data.RunData`, the trace of one, or a row of a table.
+Runs that differ only in seeds form a group; labels name the settings in which groups differ. Runs of two groups form
+a pair if all their seeds are equal, also those of the environment: they then had the same agents. A *measure* gives a
+number for a run: for a :class:`~fed_ucbvi.results.run_data.RunData`, the trace of one, or a row of a table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ By = str | Sequence[str]
 Settings = Mapping[str, Any]
 """Algorithm, environment and sizes by name; parameters are ``algorithm.NAME``, options ``environment.NAME``.
 
-``label`` and ``environment_label`` say how the first two are written.
+``label`` and ``environment_label`` are the labels of the first two.
 """
 
 Seeds = tuple[tuple[str, int], ...]
@@ -56,24 +56,39 @@ def settings_of(about: About) -> dict[str, Any]:
     Where agents differ by other means than eps_p (such as ``spread``), eps_p is not a setting but an outcome, which
     changes with the seed of the environment. Which agents lie also depends on a seed, but their number is a setting.
     """
-    environment = dict(about.environment)
-    given = environment.pop("eps_p", about.eps_p)
-    name = current_name(str(environment.pop("name", "custom")))
-    settings: dict[str, Any] = {"algorithm": about.algorithm, "label": about.label or label_of(about.algorithm)}
-    settings |= {"environment": name, "environment_label": about.environment_label or label_of(name)}
-    settings |= {name: getattr(about, name) for name in ("agents", "episodes", *ENVIRONMENT_SIZES)}
-    if given == about.eps_p:
+    options = dict(about.environment)
+    environment = current_name(str(options.pop("name", "custom")))
+    eps_p_option = options.pop("eps_p", about.eps_p)
+    if "liars" in options:
+        options["liars"] = len(options["liars"])
+    settings: dict[str, Any] = {
+        "algorithm": about.algorithm,
+        "label": about.label or label_of(about.algorithm),
+        "environment": environment,
+        "environment_label": about.environment_label or label_of(environment),
+        "agents": about.agents,
+        "episodes": about.episodes,
+        "horizon": about.horizon,
+        "states": about.states,
+        "actions": about.actions,
+    }
+    if eps_p_option == about.eps_p:
         settings["eps_p"] = about.eps_p
-    if "liars" in environment:
-        environment["liars"] = len(environment["liars"])
-    options = {name: value for name, value in environment.items() if not is_seed(name)}
-    settings |= {f"environment.{name}": value for name, value in options.items() if value != settings.get(name)}
-    return settings | {f"algorithm.{name}": value for name, value in about.parameters.items()}
+    for name, value in options.items():
+        is_size = value == settings.get(name)  # such as horizon, which is a setting already
+        if not is_seed(name) and not is_size:
+            settings[f"environment.{name}"] = value
+    for name, value in about.parameters.items():
+        settings[f"algorithm.{name}"] = value
+    return settings
 
 
 def computed_names(about: About) -> set[str]:
     """Names of settings that may have been computed from the seed of the environment: no option gives their value."""
-    return {*DRAWN, *(() if "eps_p" in about.environment else ("eps_p",))}
+    names = set(DRAWN)
+    if "eps_p" not in about.environment:
+        names.add("eps_p")
+    return names
 
 
 def seeds_of(about: About) -> Seeds:
@@ -83,7 +98,7 @@ def seeds_of(about: About) -> Seeds:
 
 
 def key_of(settings: Any) -> str:
-    """A text that identifies settings, or the value of one: equal for equal ones."""
+    """A text that identifies settings, or the value of one: equal settings have equal keys."""
     return json.dumps(settings, sort_keys=True, default=str)
 
 
@@ -93,13 +108,17 @@ def shared(groups: Sequence[Settings]) -> dict[str, Any]:
     >>> shared([{"algorithm": "ucbvi", "agents": 2}, {"algorithm": "ucbvi", "agents": 5}])
     {'algorithm': 'ucbvi'}
     """
-    first, *others = groups
-    everywhere = [name for name in first if all(name in group for group in others)]
-    return {name: first[name] for name in everywhere if len({key_of(group[name]) for group in groups}) == 1}
+    first = groups[0]
+    common = {}
+    for name, value in first.items():
+        key = key_of(value)
+        if all(name in group and key_of(group[name]) == key for group in groups):
+            common[name] = value
+    return common
 
 
 def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
-    """For each group the settings in which it differs from others; different groups get different ones.
+    """For each group, the settings in which it differs from others; different groups get different ones.
 
     A parameter is compared among groups with the same algorithm and label, an option or a size of the environment
     among those with the same environment.
@@ -109,46 +128,75 @@ def apart(groups: Sequence[Settings]) -> list[dict[str, Any]]:
     >>> apart(groups)[::2]
     [{'algorithm': 'fedq'}, {'algorithm': 'ucbvi', 'algorithm.scale': 2}]
     """
-    names = dict.fromkeys(name for group in groups for name in group)
-    kinds: dict[tuple[Any, ...], set[str | None]] = {}
+    names = all_names(groups)
+    values: dict[Comparison, set[str | None]] = {}
     for group in groups:
         for name in names:
-            kinds.setdefault(_among(group, name), set()).add(key_of(group[name]) if name in group else None)
-    return [{name: group[name] for name in group if len(kinds[_among(group, name)]) > 1} for group in groups]
+            value = key_of(group[name]) if name in group else None
+            values.setdefault(_comparison(group, name), set()).add(value)
+    found = []
+    for group in groups:
+        differing = [name for name in group if len(values[_comparison(group, name)]) > 1]
+        found.append({name: group[name] for name in differing})
+    return found
 
 
-def _among(group: Settings, name: str) -> tuple[Any, ...]:
-    """Alike for groups among which a setting is compared."""
+class Comparison(NamedTuple):
+    """The groups among which a setting is compared: those with one algorithm or environment, if it belongs to one."""
+
+    name: str
+    owner: Any
+    owner_label: Any
+
+
+def _comparison(group: Settings, name: str) -> Comparison:
     owner = "environment" if name in ENVIRONMENT_SIZES else name.rpartition(".")[0]
-    return (name, group.get(owner), group.get(LABELS.get(owner, "")))
+    return Comparison(name=name, owner=group.get(owner), owner_label=group.get(LABELS.get(owner, "")))
 
 
-def parted(groups: Sequence[Settings], by: str | Sequence[str]) -> tuple[list[Settings], list[Settings]]:
-    """Of each group the settings that ``by`` names, and the others.
+def all_names(groups: Iterable[Settings]) -> list[str]:
+    """The names of the settings of all groups, in order of appearance."""
+    return list(dict.fromkeys(name for group in groups for name in group))
+
+
+def parted(groups: Sequence[Settings], by: By) -> tuple[list[Settings], list[Settings]]:
+    """For each group, the settings that ``by`` names, and the others.
 
     An algorithm includes its label and parameters, an environment its label, options, sizes and eps_p.
 
     >>> parted([{"algorithm": "ucbvi", "algorithm.scale": 2, "agents": 5}], "algorithm")
     ([{'algorithm': 'ucbvi', 'algorithm.scale': 2}], [{'agents': 5}])
     """
-    names = list(dict.fromkeys(name for one in groups for name in one))
-    known = dict.fromkeys([*names, *(name.partition(".")[2] for name in names if "." in name)])
+    names = all_names(groups)
+    short_names = [name.partition(".")[2] for name in names if "." in name]
+    known = dict.fromkeys([*names, *short_names])
     chosen: set[str] = set()
     for wanted in [by] if isinstance(by, str) else by:
         if wanted not in known:
             raise unknown_name("setting", wanted, [name for name in known if "." not in name])
-        its_own = {LABELS.get(wanted), *((*ENVIRONMENT_SIZES, "eps_p") if wanted == "environment" else ())}
-        chosen |= {name for name in names if name in its_own or wanted in (name, *name.split(".", 1))}
-    return (
-        [{name: value for name, value in one.items() if name in chosen} for one in groups],
-        [{name: value for name, value in one.items() if name not in chosen} for one in groups],
-    )
+        chosen |= {name for name in names if _belongs_to(name, wanted)}
+    parts: list[Settings] = []
+    rests: list[Settings] = []
+    for group in groups:
+        parts.append({name: value for name, value in group.items() if name in chosen})
+        rests.append({name: value for name, value in group.items() if name not in chosen})
+    return parts, rests
+
+
+def _belongs_to(name: str, wanted: str) -> bool:
+    """Return True if ``wanted`` is the setting ``name``, its name without owner, or the owner itself."""
+    owner, _, short_name = name.partition(".")
+    if wanted in (name, owner, short_name):
+        return True
+    if wanted == "environment" and name in (*ENVIRONMENT_SIZES, "eps_p"):
+        return True
+    return name == LABELS.get(wanted)
 
 
 def names_of(
     parts: Sequence[Settings], alone: str, write: Write | None = None, own: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """By the key of each part its label, different for different parts: the settings that set it apart.
+    """Labels by the key of each part, different for different parts: the settings in which they differ.
 
     The label of a single part is its algorithm and environment, or else ``alone``; if that is empty, so is the label.
     For ``write`` see :func:`label`. ``own`` replaces labels, written with ``write`` or without it, by others.
@@ -158,18 +206,26 @@ def names_of(
     ['bonus_scale = 0.1', 'bonus_scale = 0.2']
     """
     distinct = {key_of(part): part for part in parts}
-    given = own or {}
     if len(distinct) == 1:
         ((key, part),) = distinct.items()
-        who = label({name: part[name] for name in (*LABELS, *LABELS.values()) if name in part}) if alone else ""
-        return {key: who or alone}
+        return {key: _name_of_single_part(part, alone)}
+    replaced = own or {}
     differing = apart(list(distinct.values()))
-    texts = [label(one, write) for one in differing]
-    count = Counter(texts)
-    texts = [f"{text} ({place})" if count[text] > 1 else text for place, text in enumerate(texts, 1)]
-    plain = [label(one) for one in differing]
-    written = zip(distinct, texts, plain, strict=True)
-    return {key: given.get(text, given.get(other, text)) for key, text, other in written}
+    written = [label(settings, write) for settings in differing]
+    count = Counter(written)
+    names = {}
+    for place, (key, settings, text) in enumerate(zip(distinct, differing, written, strict=True), 1):
+        unique = f"{text} ({place})" if count[text] > 1 else text
+        plain = label(settings)
+        names[key] = replaced.get(unique, replaced.get(plain, unique))
+    return names
+
+
+def _name_of_single_part(part: Settings, alone: str) -> str:
+    if not alone:
+        return ""
+    named = {name: part[name] for name in (*LABELS, *LABELS.values()) if name in part}
+    return label(named) or alone
 
 
 def label(settings: Settings, write: Write | None = None) -> str:
@@ -180,12 +236,18 @@ def label(settings: Settings, write: Write | None = None) -> str:
     >>> label({"algorithm": "fed-ucbvi", "label": "ours", "environment": "gridworld"})
     'ours on GridWorld'
     """
-    names = [*LABELS, *LABELS.values()]
-    known = [(settings.get(name, ""), settings.get(written, "")) for name, written in LABELS.items()]
-    who = " on ".join(str(written or label_of(name)) for name, written in known if name or written)
     write = write or setting_text
-    others = [write(name, settings[name]) for name in settings if name not in names]
-    text = ", ".join(part for part in (who, *others) if part)
+    owners = []
+    for name, label_name in LABELS.items():
+        value = settings.get(name, "")
+        text = settings.get(label_name, "")
+        if value or text:
+            owners.append(str(text or label_of(value)))
+    parts = [" on ".join(owners)]
+    for name, value in settings.items():
+        if name not in LABELS and name not in LABELS.values():
+            parts.append(write(name, value))
+    text = ", ".join(part for part in parts if part)
     return one_line(text)
 
 
@@ -196,14 +258,17 @@ def setting_text(name: str, value: Any) -> str:
     ('T = 30,000', 'success = 0.8')
     """
     if isinstance(value, float):
-        text = f"{value:g}" if value == value else "unknown"
+        text = "unknown" if math.isnan(value) else f"{value:g}"
+    elif isinstance(value, int) and not isinstance(value, bool):
+        text = f"{value:,}"
     else:
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return f"{LETTERS.get(name, name.partition('.')[2] or name)} = {shortened(text, 24)}"
+        text = str(value)
+    short_name = name.partition(".")[2] or name
+    return f"{LETTERS.get(name, short_name)} = {shortened(text, 24)}"
 
 
 class Pairs(NamedTuple, Generic[R]):
-    """A measure of a group, x, and of another, y, over the seeds that both have, in the order of the first."""
+    """A measure of a group, x, and of another, y, over the seeds of both, in the order of the first."""
 
     group: RunGroup[R]
     other: RunGroup[R]
@@ -213,21 +278,30 @@ class Pairs(NamedTuple, Generic[R]):
 
     @property
     def ratios(self) -> dict[Seeds, float]:
-        both = zip(self.seeds, self.x, self.y, strict=True)
-        return {seeds: x / y if y else math.inf if x else 1.0 for seeds, x, y in both}
+        """``x / y`` by seeds; two zeros have the ratio 1."""
+        found = {}
+        for seeds, x, y in zip(self.seeds, self.x, self.y, strict=True):
+            if y:
+                found[seeds] = x / y
+            else:
+                found[seeds] = math.inf if x else 1.0
+        return found
 
     @property
     def typical(self) -> float:
+        """Median of the ratios."""
         return float(np.median(list(self.ratios.values())))
 
     @property
     def of_means(self) -> float:
-        return float(np.sum(self.x) / np.sum(self.y)) if np.sum(self.y) else math.inf
+        """Ratio of the means."""
+        total = np.sum(self.y)
+        return float(np.sum(self.x) / total) if total else math.inf
 
 
 @dataclass(frozen=True, eq=False)
 class RunGroup(Generic[R]):
-    """Runs that differ only in seeds: what they share, and seeds and runs in the same order."""
+    """Runs that differ only in seeds: their common settings, and seeds and runs in the same order."""
 
     settings: Settings
     seeds: Sequence[Seeds]
@@ -257,10 +331,17 @@ class RunGroup(Generic[R]):
         return summarise(self.samples(measure))
 
     def paired(self, other: RunGroup[R], measure: Callable[[R], float]) -> Pairs[R]:
+        """A measure of this group and of another one, over the seeds of both."""
         mine = self.by_seed(measure)
         others = other.by_seed(measure)
         both = [seeds for seeds in mine if seeds in others]
-        return Pairs(self, other, both, [mine[seeds] for seeds in both], [others[seeds] for seeds in both])
+        return Pairs(
+            group=self,
+            other=other,
+            seeds=both,
+            x=[mine[seeds] for seeds in both],
+            y=[others[seeds] for seeds in both],
+        )
 
     def check_seeds(self, name: str) -> None:
         """Raise if two runs have the same seeds; ``name`` is the group's name in the message."""
@@ -273,7 +354,7 @@ class RunGroup(Generic[R]):
 
 
 class Division(NamedTuple):
-    """A group's settings in two parts, and what each part is called among the groups of a table."""
+    """A group's settings in two parts, and the name of each part among the groups of a table."""
 
     part: Settings
     name: str
@@ -303,19 +384,24 @@ class RunTable(Generic[R]):
     ) -> RunTable[R]:
         """A table from settings, seeds and run of each row; groups, and runs in a group, keep the order of rows.
 
-        ``labels`` say what to call an algorithm or a group, by its name or by what it would be called otherwise.
+        ``labels`` replace the labels of algorithms and groups, by the name or the label that they would have.
         """
         own = labels or {}
         if len(set(own.values())) < len(own):
             raise InputError("two of the given labels are the same; give each algorithm or group one of its own.")
-        groups: dict[str, RunGroup[R]] = {}
+        settings_by_key: dict[str, Settings] = {}
+        seeds_by_key: dict[str, list[Seeds]] = {}
+        runs_by_key: dict[str, list[R]] = {}
         for settings, seeds, run in rows:
-            known = [settings[name] for name in ("algorithm", "label") if settings.get(name) in own]
-            named = {**settings, "label": own[known[0]]} if known else settings
-            group = groups.setdefault(key_of(settings), RunGroup(named, [], []))
-            group.seeds.append(seeds)  # type: ignore[attr-defined]
-            group.runs.append(run)  # type: ignore[attr-defined]
-        return cls(list(groups.values()), own)
+            key = key_of(settings)
+            settings_by_key.setdefault(key, _with_own_label(settings, own))
+            seeds_by_key.setdefault(key, []).append(seeds)
+            runs_by_key.setdefault(key, []).append(run)
+        groups = [
+            RunGroup(settings=settings, seeds=seeds_by_key[key], runs=runs_by_key[key])
+            for key, settings in settings_by_key.items()
+        ]
+        return cls(groups, own)
 
     @staticmethod
     def of(
@@ -323,12 +409,14 @@ class RunTable(Generic[R]):
     ) -> RunTable[RunData]:
         """A table of finished runs; for labels see :meth:`of_rows`.
 
-        What an environment computes from its seed, such as the eps_p of a list of MDPs, does not separate groups,
-        unless ``by`` names it or two runs with the same seeds differ in it.
+        A value that an environment computes from its seed, such as the eps_p of a list of MDPs, does not separate
+        groups, unless ``by`` names it or two runs with the same seeds differ in it.
         """
         found = checked_runs(runs)
         named = [by] if isinstance(by, str) else by or ()
-        return RunTable.of_rows(zip(_given_settings(found, named), _all_seeds(found), found, strict=True), labels)
+        settings = _chosen_settings(found, named)
+        seeds = [seeds_of(run.about) for run in found]
+        return RunTable.of_rows(zip(settings, seeds, found, strict=True), labels)
 
     def __iter__(self) -> Iterator[RunGroup[R]]:
         return iter(self.groups)
@@ -363,68 +451,108 @@ class RunTable(Generic[R]):
 
     def split_rest(self, by: By) -> list[RunTable[R]]:
         """Tables of the groups that differ in nothing but what ``by`` names."""
+        if not self.groups:
+            return []
+        _, rests = parted(self.settings, by)
         found: dict[str, list[RunGroup[R]]] = {}
-        for group, rest in zip(self.groups, parted(self.settings, by)[1] if self.groups else (), strict=True):
+        for group, rest in zip(self.groups, rests, strict=True):
             found.setdefault(key_of(rest), []).append(group)
         return [RunTable(groups, self.own_labels) for groups in found.values()]
 
     def counterparts(self, group: RunGroup[R], by: By = "algorithm") -> list[RunGroup[R]]:
         """The groups of this table that differ from ``group`` in nothing but what ``by`` names."""
-        _, (mine, *others) = parted([group.settings, *self.settings], by)
-        return [other for other, rest in zip(self.groups, others, strict=True) if key_of(rest) == key_of(mine)]
+        _, rests = parted([group.settings, *self.settings], by)
+        wanted = key_of(rests[0])
+        return [other for other, rest in zip(self.groups, rests[1:], strict=True) if key_of(rest) == wanted]
 
     def in_common(self, measure: Callable[[R], float]) -> FloatArray:
         """``[group, seed]``: the measure, over the seeds that all groups have, in the order of the first group."""
-        figures = [group.by_seed(measure) for group in self.groups]
         common = self.common_seeds()
-        return np.array([[one[seeds] for seeds in common] for one in figures], dtype=np.float64)
+        rows = []
+        for group in self.groups:
+            figures = group.by_seed(measure)
+            rows.append([figures[seeds] for seeds in common])
+        return np.array(rows, dtype=np.float64)
 
     def common_seeds(self) -> list[Seeds]:
         """The seeds that all groups have, in the order of the first."""
-        several = [set(group.seeds) for group in self.groups]
-        return [seeds for seeds in self.groups[0].seeds if all(seeds in one for one in several)] if several else []
+        if not self.groups:
+            return []
+        common = set.intersection(*(set(group.seeds) for group in self.groups))
+        return [seeds for seeds in self.groups[0].seeds if seeds in common]
 
     def divide(self, by: By, alone: tuple[str, str] = ("", ""), write: Write | None = None) -> list[Division]:
-        """For each group what ``by`` names and the rest, each with a label that says in what groups differ.
+        """For each group the part that ``by`` names and the rest, with labels that name the differences.
 
         ``alone`` are the labels where there is only one part, or only one rest; see :func:`names_of`. A label that a
         user gives must be that of an algorithm, of a part or of a rest.
         """
-        both = parted(self.settings, by)
-        sides = zip(both, alone, strict=True)
-        names, rest_names = (names_of(parts, other, write, self.own_labels) for parts, other in sides)
-        found = {*names.values(), *rest_names.values(), *(group["label"] for group in self.groups)}
-        for key, text in self.own_labels.items():
+        parts, rests = parted(self.settings, by)
+        name_alone, rest_name_alone = alone
+        names = names_of(parts, name_alone, write, self.own_labels)
+        rest_names = names_of(rests, rest_name_alone, write, self.own_labels)
+        self._check_own_labels({*names.values(), *rest_names.values()})
+        divisions = []
+        for part, rest in zip(parts, rests, strict=True):
+            division = Division(
+                part=part,
+                name=names[key_of(part)],
+                rest=rest,
+                rest_name=rest_names[key_of(rest)],
+            )
+            divisions.append(division)
+        return divisions
+
+    def _check_own_labels(self, names: set[str]) -> None:
+        """Raise unless each label that a user gives has replaced one, in ``names`` or of an algorithm."""
+        found = names | {group["label"] for group in self.groups}
+        for name, text in self.own_labels.items():
             if text not in found:
                 algorithms = {group["algorithm"] for group in self.groups}
-                raise unknown_name("algorithm or group", key, algorithms | found)
-        pairs = zip(*both, strict=True)
-        return [Division(part, names[key_of(part)], rest, rest_names[key_of(rest)]) for part, rest in pairs]
+                raise unknown_name("algorithm or group", name, algorithms | found)
 
 
-def _all_seeds(runs: Sequence[RunData]) -> list[Seeds]:
-    return [seeds_of(run.about) for run in runs]
+def _with_own_label(settings: Settings, own: Mapping[str, str]) -> Settings:
+    """Settings with the label that a user gives to the algorithm, by its name or its label."""
+    for name in ("algorithm", "label"):
+        if settings.get(name) in own:
+            return {**settings, "label": own[settings[name]]}
+    return settings
 
 
-def _given_settings(runs: Sequence[RunData], named: Sequence[str]) -> list[dict[str, Any]]:
-    """The settings of each run without those computed from seeds, but for those that are ``named``."""
-    every = [settings_of(run.about) for run in runs]
-    given: list[dict[str, Any]] = []
-    problems: list[str] = []
-    values: dict[tuple[str, str, Seeds], set[str]] = {}
-    chosen: set[str] = set()
-    for run, settings in zip(runs, every, strict=True):
-        computed = {name for name in computed_names(run.about) if not {name, name.partition(".")[2]} & {*named}}
-        plain = {name: value for name, value in settings.items() if name not in computed}
-        problem = key_of({name: plain[name] for name in plain if not _is_of_algorithm(name)})
-        found = values.setdefault((problem, key_of(plain), seeds_of(run.about)), set())
-        found.add(key_of({name: settings[name] for name in settings if name in computed}))
-        if len(found) > 1:  # the seeds are the same, so somebody has chosen the values
-            chosen.add(problem)
-        given.append(plain)
+def _chosen_settings(runs: Sequence[RunData], named: Sequence[str]) -> list[dict[str, Any]]:
+    """The settings of each run without those computed from seeds, but for those that are ``named``.
+
+    Where two runs with the same seeds and the same other settings differ in such a value, somebody has chosen it, and
+    all runs of the problem keep theirs.
+    """
+    all_settings = []
+    plain_settings = []
+    problems = []
+    computed_values: dict[tuple[str, Seeds], set[str]] = {}
+    problems_with_choice: set[str] = set()
+    for run in runs:
+        settings = settings_of(run.about)
+        names = {name for name in computed_names(run.about) if not _is_named(name, named)}
+        plain = {name: value for name, value in settings.items() if name not in names}
+        computed = {name: value for name, value in settings.items() if name in names}
+        problem = key_of({name: value for name, value in plain.items() if not _is_of_algorithm(name)})
+        values = computed_values.setdefault((key_of(plain), seeds_of(run.about)), set())
+        values.add(key_of(computed))
+        if len(values) > 1:
+            problems_with_choice.add(problem)
+        all_settings.append(settings)
+        plain_settings.append(plain)
         problems.append(problem)
-    both = zip(problems, every, given, strict=True)
-    return [settings if problem in chosen else plain for problem, settings, plain in both]
+    found = []
+    for settings, plain, problem in zip(all_settings, plain_settings, problems, strict=True):
+        found.append(settings if problem in problems_with_choice else plain)
+    return found
+
+
+def _is_named(name: str, named: Sequence[str]) -> bool:
+    """Return True if ``named`` has a setting, with its owner or without."""
+    return name in named or name.partition(".")[2] in named
 
 
 def _is_of_algorithm(name: str) -> bool:
@@ -432,7 +560,7 @@ def _is_of_algorithm(name: str) -> bool:
 
 
 def checked_runs(runs: Iterable[Any]) -> list[RunData]:
-    """The runs as a list; an error if it is empty or holds anything else."""
+    """The runs as a list; an error if it is empty or contains anything else."""
     found = list(runs)
     if not found:
         raise InputError("the list of runs is empty; at least one run is needed.")
