@@ -435,7 +435,7 @@ async def another_certificate_for_the_victims_name(server: Attacker) -> Message 
     return None if second is None else (first[0] - second[0],)
 
 
-@attack("every episode once", "have been in a sum", part=counts_alone)
+@attack("every episode once", "have been in a sum or missed it", part=counts_alone)
 async def the_same_episodes_in_another_round(server: Attacker) -> Message | None:
     """Simulated agents can play an episode again; the second sum is without the victim."""
     first = await server.honest_sum()

@@ -10,7 +10,7 @@ PACKAGES = {
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
 }
-"""What the modules here import, each with the name by which pip knows it."""
+"""Modules that this package imports, each with the name of its distribution."""
 
 
 def check_packages() -> None:

@@ -49,5 +49,5 @@ class PackedArray(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
 
 def packed_bytes(size: int, dtype: np.dtype[Any]) -> int:
-    """How many bytes so many numbers take by themselves."""
+    """Number of bytes of so many numbers."""
     return (size + 7) // 8 if dtype.kind == "b" else size * dtype.itemsize

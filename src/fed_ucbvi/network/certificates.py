@@ -1,4 +1,4 @@
-"""Who is who: names, certificates and keys, and the small certificate authority of a federation.
+"""Names, certificates and keys, and the small certificate authority of a federation.
 
 A node's certificate bears its name as common name, and that is the name it takes part under. It says what it is for:
 a server's for servers, a node's for nodes, and each side insists on it. The authority's key stays where certificates
@@ -118,14 +118,14 @@ class Issued(NamedTuple):
 
 
 class SigningRequest(NamedTuple):
-    """What a signing request asks for, once it has been checked."""
+    """Content of a signing request that has been checked."""
 
     name: str
     key: ec.EllipticCurvePublicKey
 
     @property
     def fingerprint(self) -> str:
-        """Of the key, to be compared by those who sent and who sign the request."""
+        """Fingerprint of the key, to be compared by those who sent and who sign the request."""
         der = self.key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         digits = hashlib.sha256(der).hexdigest()
         return " ".join(digits[i : i + 8] for i in range(0, len(digits), 8))

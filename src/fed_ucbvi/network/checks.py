@@ -1,4 +1,4 @@
-"""What reports look like, and whether they can be true; a violation names the agents and the field.
+"""Checks of reports: their form, and bounds that honest agents keep; a violation names the agents and the field.
 
 A report must have the shapes and types of its algorithm, be finite, and be possible. Visits add up to the episodes
 played, never fall, and grow only where the policy went. Means lie between the least and the largest value that the
@@ -123,7 +123,7 @@ def check_chunk(played: Played, member: Member, chunk: int) -> None:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the server knows about the reports it waits for: answers to its query in this exchange of the round."""
+    """Facts about the reports that the server waits for: answers to its query in this exchange of the round."""
 
     schema: ReportSchema
     policy: PolicyArray

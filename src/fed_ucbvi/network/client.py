@@ -32,16 +32,16 @@ FIRST_PAUSE = 0.2
 MAX_PAUSE = 5.0
 """Seconds between attempts to connect: doubled every time, and varied at random."""
 WELCOME_SECONDS = 60.0
-"""How long a server may take to answer a hello; after that it speaks when it has something to say."""
+"""Time for a server to answer a hello; afterwards it may be silent for any length of time."""
 FAREWELL_SECONDS = 2.0
-"""How long a node waits for the server to hear why it ends the stream."""
+"""Time for the server to read why a node ends the stream."""
 DISK_PAUSE = 1.0
 """Seconds before a node whose disk is full comes back."""
 ANOTHER_AUTHORITY = "CERTIFICATE_VERIFY_FAILED"
 """In gRPC's words where a server has a certificate of somebody else."""
 
 CONNECTION_ERRORS = (OSError, WireError, InputError)
-"""What can keep a node from answering: its disk, or what the server says."""
+"""Errors that keep a node from answering: of its disk, or of messages of the server."""
 
 
 async def run_node(

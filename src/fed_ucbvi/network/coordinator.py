@@ -82,7 +82,7 @@ class Coordinator:
 
     @property
     def done(self) -> bool:
-        """Whether all agents that take part have played T episodes."""
+        """True if all agents that take part have played T episodes."""
         return self.engine.done
 
     async def run(self) -> None:

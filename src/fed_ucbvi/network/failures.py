@@ -1,4 +1,4 @@
-"""What can go wrong between server and nodes."""
+"""Errors between server and nodes."""
 
 from __future__ import annotations
 

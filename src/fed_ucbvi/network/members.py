@@ -23,7 +23,7 @@ GONE = "excluded"
 FRAME = 5
 """Bytes gRPC puts before every message: a flag and its length."""
 STALE = 16
-"""How many late copies of earlier answers are ignored in a row; one more is a violation."""
+"""Largest number of late copies of earlier answers in a row that are ignored; one more is a violation."""
 PART_HEADER = 16
 """Bytes that a part may have beside its data."""
 EPISODES = -1
@@ -107,7 +107,7 @@ class NodeStream:
         return put_together
 
     async def _read(self) -> bytes:
-        """What comes next on the line; nothing that a stream brings after it was closed counts."""
+        """The next bytes on the line; nothing that arrives after the stream was closed counts."""
         self._check_open()
         data = await self.connection.read()
         self._check_open()
@@ -266,10 +266,10 @@ def describe_agents(span: range) -> str:
 
 
 class FederationStatus(NamedTuple):
-    """What of a federation is told on the live page, in metrics, and in a line on a terminal.
+    """State of a federation for the live page, metrics, and a line on a terminal.
 
     Attributes:
-        secure_sums: whether summands are secret; then nothing about single nodes should be told to others.
+        secure_sums: True if summands are secret; then nothing about single nodes should be shown to others.
         nodes: copies of what the server knows of them, in the order of their agents.
         wire: messages on all streams since this server was started, and their bytes before compression.
         violations: how often a node has broken the rules since then.

@@ -368,7 +368,7 @@ class ToMany:
 
 
 def in_parts(data: bytes) -> list[bytes]:
-    """What is sent for a node's message: itself or, if it is long, its parts."""
+    """The bytes to be sent for a node's message: itself or, if it is long, its parts."""
     if len(data) <= PART_BYTES:
         return [data]
     starts = range(0, len(data), PART_BYTES)

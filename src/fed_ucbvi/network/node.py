@@ -89,7 +89,7 @@ class Node:
         self.policy: LearntPolicy | None = None
         """The policy to deploy, once the server has sent it with the end of the run."""
         self.secret = self.logs is not None
-        """Whether the server is to learn nothing of this node alone, not even from its errors."""
+        """True if the server is to learn nothing of this node alone, not even from its errors."""
         self.run = ""
         """The run this node is part of; empty before it has been told."""
         self.units = Units()
@@ -149,7 +149,7 @@ class Node:
         )
 
     def _make_reports(self, welcome: messages.Welcome, spec: FederationSpec) -> NodeReports:
-        """How this node reports in the run."""
+        """The reports of this node in the run: in the open, or masked."""
         common: dict[str, Any] = {
             "plan": self._plan,
             "party": self._party,
@@ -221,7 +221,7 @@ class Node:
         self._generations = NodeStateStore(self._party, identity, self.folder)
 
     def _host(self, welcome: messages.Welcome, spec: FederationSpec) -> Hosted:
-        """What the agents play in, finite by the server's bins if it has some."""
+        """The problem of the agents, finite by the server's bins if it has some."""
         source = self.source
         who = (self.first_agent, self.agents)
         if not isinstance(source, LiveSource):

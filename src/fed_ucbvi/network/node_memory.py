@@ -23,7 +23,7 @@ DIGEST_BYTES = 32
 
 
 class SumRecord(Struct, frozen=True):
-    """What a node has signed and sent under secure sums.
+    """Record of the statements and answers of a node under secure sums.
 
     Attributes:
         entry: what the node has signed last.

@@ -1,4 +1,4 @@
-"""How a node reports: in the open what is new since the last confirmed report, or masked what is of one round.
+"""Reports of a node: in the open, of what is new since the last confirmed report, or masked, of one round.
 
 :class:`OpenReports` and :class:`MaskedReports` have one interface. ``docs/trust.md`` says who learns what from them.
 """
@@ -88,14 +88,14 @@ class NodeReports(ABC):
     # ---------------------------------------------------------------------------------------- what both ways need
 
     def counts(self, *, with_logs: bool) -> Message:
-        """What the agents have counted and not yet settled, as a report."""
+        """Counts that are not yet settled, as a report."""
         new = self.plan.listed(self.plan.algorithm.new_counts(self.party.agents, ()))
         if with_logs and self.logs.report:
             new = tuple(one + logged for one, logged in zip(new, self.logs.report, strict=True))
         return new
 
     def payments(self, now: NodeRound, *, tell: bool) -> Message:
-        """What the round paid, on the grid."""
+        """Payments of the round, on the grid."""
         grid = RewardGrid.of(self.plan.setting)._replace(judged=now.start.judged)
         return (grid.report(now.unreported_by_now, tell=tell),)
 

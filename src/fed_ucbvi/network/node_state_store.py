@@ -1,4 +1,4 @@
-"""What a node keeps of its agents: their state after the round before and after this one, in memory and on disk.
+"""State of a node's agents after the round before and after this one, in memory and on disk.
 
 The server is usually at most one round behind a node: it was killed before it had finished the round that the node's
 agents have already counted. It is further behind if it resumes from an old copy of its checkpoint, or if the end of
@@ -28,7 +28,7 @@ from fed_ucbvi.network.node_memory import NodeMemory
 FORMAT = "fed-ucbvi/node"
 FORMAT_VERSION = 9
 MAX_ROUNDS = 1000
-"""How many rounds the server is told of, at most."""
+"""Largest number of rounds that a node announces to the server."""
 STATE = "state."
 ROUND = "round."
 """Prefixes of the names of arrays: those of the agents, and those about the round alone."""
@@ -125,7 +125,7 @@ class NodeStateStore:
         self.current = number
 
     def note(self, number: int) -> dict[str, Any]:
-        """What was noted with a round; nothing if it is not kept."""
+        """The note about a round; empty if the round is not kept."""
         if number == self._note[0]:
             return self._note[1]
         found = self.find(number)
@@ -137,7 +137,7 @@ class NodeStateStore:
         self._unchanged = False
 
     def find(self, number: int) -> SavedState | None:
-        """What is kept of a round, if anything."""
+        """The saved state after a round, if there is one."""
         if number not in self._kept and self._log is not None and number in self._log.rounds:
             self._kept[number] = self._checked(self._log.read(number))
         return self._kept.get(number)

@@ -1,4 +1,4 @@
-"""What a node lets a server ask: one question for each (round, exchange), and only what an honest server would.
+"""Questions that a node allows a server: one for each (round, exchange), and only those of an honest server.
 
 Sums of values that the server chooses tell it about a node's transitions, so every question costs some privacy. An
 honest server asks each question once in a round, with values of its algorithm. A server that was started again
@@ -24,7 +24,7 @@ from fed_ucbvi.network.rewards import judged_in
 from fed_ucbvi.problem.policies import PROBABILITIES, TYPES, check_actions
 
 MAX_EPOCHS = 1000
-"""How many epochs of the server one process of a node accepts."""
+"""Largest number of epochs of the server that one process of a node accepts."""
 MAX_REPEATS = 1000
 """Times in a round that a node repeats an answer, on streams that broke, before it gives up."""
 
@@ -151,7 +151,7 @@ class QueryGuard:
 
 
 def _same(one: Message, other: Message) -> bool:
-    """Whether arrays, whose shapes and types are known, are the same to the bit."""
+    """True if arrays, whose shapes and types are known, are the same to the bit."""
     return one is other or [array.tobytes() for array in one] == [array.tobytes() for array in other]
 
 

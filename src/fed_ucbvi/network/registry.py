@@ -1,4 +1,4 @@
-"""Who takes part: asking nodes, waiting for them, and what is done about those that are away or break the rules."""
+"""Members of a federation: asking them, waiting for them, and leaving out those that are away or break the rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fed_ucbvi.network.transport import WireCount
 log = logging.getLogger("fed_ucbvi.federation")
 
 MAX_ENDS = 5
-"""If a process ends this many streams in place of one answer, gRPC has cut off its messages: a violation."""
+"""Number of streams that a process may end in place of one answer; gRPC has cut off its messages then."""
 
 AnswerT = TypeVar("AnswerT")
 Tasks = dict[asyncio.Task[AnswerT | None], Member]
@@ -39,7 +39,7 @@ OnExchange = Callable[[float], None]
 
 
 class Waiting(Protocol):
-    """How long to wait for the answer of a node.
+    """Limit on the time for an answer of a node.
 
     Attributes:
         has_deadline: True if the time to an answer says how fast the node is.
@@ -105,7 +105,7 @@ class NodeRegistry:
         self.report_schema = ReportSchema(plan, engine.server)
         self.members: dict[str, Member] = {}
         self.wire = WireCount()
-        """What all streams have carried."""
+        """Messages and bytes of all streams."""
         self.violations = 0
         self._round = 0
         self._changed = asyncio.Condition()

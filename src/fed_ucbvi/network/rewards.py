@@ -1,4 +1,4 @@
-"""What a round paid and where it began, as integers that can be added up over nodes in any order, and under masks.
+"""Payments and initial states of a round, as integers that can be added up over nodes in any order, and under masks.
 
 A node reports four numbers about episodes of its agents that it has not reported yet, usually those of the round,
 and how many began in each state s::
@@ -35,7 +35,7 @@ NUMBERS = 4
 
 
 def paid_in(party: Party, start: Start) -> Paid:
-    """What the round that a node has just stopped paid: on whose account, and to which policy that is judged."""
+    """Payments of the round that a node has just stopped: of exploring, and of the policy that is judged."""
     paid = party.paid()
     within = party.return_limits
     returns = party.returns().copy() if start.playing != EXPLORING or within is not None else None
@@ -53,7 +53,7 @@ def judged_in(start: Start) -> int:
 
 
 def added(one: Paid, other: Paid) -> Paid:
-    """What two lots of episodes paid together; squares are known if they are of both."""
+    """Payments of two sets of episodes together; squares are known if they are of both."""
     squares = other.squares if one.episodes == 0 else one.squares + other.squares
     sums = one.episodes + other.episodes, one.total + other.total, one.starts + other.starts, squares
     returns = {**one.returns, **other.returns}
@@ -110,13 +110,13 @@ class RewardGrid(NamedTuple):
         return NUMBERS + self.states + bool(self.judged) + (BINS + 1) * len(self.policies)
 
     def _split(self, numbers: Array) -> tuple[CountArray, int, CountArray]:
-        """Where episodes began, what exploring paid, and a row of returns for each policy."""
+        """Initial states, payments of exploring, and a row of returns for each policy."""
         starts, more = np.split(numbers[0, NUMBERS:], [self.states])
         returns = more[1:].reshape((len(self.policies), BINS + 1))
         return starts, int(more[0]) if self.judged else 0, returns
 
     def report(self, paid: Paid, *, tell: bool = True) -> Array:
-        """What a node says, ``(1, 4 + S)`` or more; with zeros for rewards unless it is to ``tell`` them."""
+        """The report of a node, ``(1, 4 + S)`` or more; with zeros for rewards unless it is to ``tell`` them."""
         numbers = np.zeros((1, self.numbers), dtype=np.int64)
         numbers[0, NUMBERS : NUMBERS + self.states] = paid.starts
         if tell:
@@ -131,7 +131,7 @@ class RewardGrid(NamedTuple):
         return numbers
 
     def read(self, numbers: Array) -> Paid:
-        """What was paid, from the sum of what nodes said; for no episodes if none of them said anything."""
+        """Payments by the sum of the reports; of no episodes if no node has reported rewards."""
         n, total, counted, squares = (int(number) for number in numbers[0, :NUMBERS])
         known = math.ldexp(squares, -self.square_bits) if counted == n else math.nan
         starts, exploring, returns = self._split(np.array(numbers))

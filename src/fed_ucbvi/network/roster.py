@@ -1,4 +1,4 @@
-"""Who takes part in a secure sum: what every node has signed for the round, and the checks of a roster.
+"""Rosters of secure sums: the statements that nodes sign for a round, and the checks of a roster.
 
 The server relays what nodes sign, so it could put its own keys in their place, leave nodes out, send them different
 broadcasts, or let one of them play alone. Hence a node answers a roster only if everything in it is signed, with

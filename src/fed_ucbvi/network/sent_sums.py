@@ -1,8 +1,4 @@
-"""What a node signs for secure sums and sends: every round at most once, and every episode in at most one answer.
-
-The record of it is in the node's memory before anything leaves. So the same bytes go again to the same roster, and
-nothing goes to another one, also after the node was started again.
-"""
+"""Statements and answers of a node under secure sums: one of each per round, written down before they are sent."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ class SentSums:
         self._agents = agents
 
     def sign(self, number: int, first: int, digest: bytes, episodes: int, *, rewards: bool) -> Ready:
-        """The statement for a round after ``first`` episodes of each agent; what was signed before, if it is that."""
+        """The statement for a round after ``first`` episodes of each agent; the same bytes if it is asked again."""
         record = self._memory.sums
         last = record.entry
         if last is not None and last.certificate == self._credentials.certificate:
@@ -37,9 +33,7 @@ class SentSums:
         if last is not None and last.ready.round >= number:
             raise DeclinedError(f"this node has signed for round {last.ready.round}, and signs once per round")
         if first < record.until:
-            raise DeclinedError(
-                f"episodes before number {record.until} of each agent have been in a sum or missed it"
-            )
+            raise DeclinedError(f"the first {record.until} episodes of each agent have been in a sum or missed it")
         entry, key = self._credentials.sign(number, digest, episodes, rewards=rewards)
         end = first + episodes if number > 0 else 0
         self._memory.keep_sums(replace(record, entry=entry, key=key, end=end, roster=b"", answer=b""))

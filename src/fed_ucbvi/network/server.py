@@ -55,9 +55,9 @@ DISMISSAL_PAUSE = 0.05
 LISTENING_SECONDS = 1.0
 """The stream stays open this long afterwards: a node that is just writing would find it broken and not read why."""
 FAREWELL_SECONDS = 10.0
-"""How long the end is told to nodes that are just reconnecting."""
+"""Time in which nodes that are just reconnecting hear of the end."""
 MAX_ROUNDS_TOLD = 4
-"""How many of the rounds that a node says it holds are repeated to it and to the log."""
+"""Number of the rounds announced by a node that are repeated to it and in the log."""
 
 
 @dataclass(frozen=True)
@@ -424,7 +424,7 @@ class FederationServer:
 
 @contextmanager
 def _rejecting() -> Iterator[None]:
-    """What is wrong with a node's input is why it is not let in."""
+    """Reject a node with the reason of an error in its input."""
     try:
         yield
     except InputError as error:

@@ -49,7 +49,7 @@ log = logging.getLogger("fed_ucbvi.engine.checkpoint")
 
 
 def _task(plan: RunPlan) -> dict[str, Any]:
-    """What a run is; the rules for failures may change."""
+    """Task of a run; the rules for failures may change."""
     bins = {} if plan.bins is None else {"bins": plan.bins.digest}
     promises = {} if plan.promises is None else {"promises": plan.promises.to_data()}
     return {
@@ -212,7 +212,7 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Algorithm[Any, Any], SavedS
 
 
 def counts_in(folder: Path) -> CountTable:
-    """What the nodes of a run have reported; raises if the server does not know."""
+    """Counts that the nodes of a run have reported; raises if the server does not know them."""
     _, algorithm, saved = _recorded(folder)
     if not algorithm.server_counts:
         raise InputError(

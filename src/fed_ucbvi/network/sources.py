@@ -1,4 +1,4 @@
-"""What a node's agents play in: MDPs that only the node knows, or real environments, known by ``reset`` and ``step``.
+"""Problems of a node's agents: MDPs that only the node knows, or real environments with ``reset`` and ``step``.
 
 A real environment cannot be taken back to an earlier episode, so such nodes take part in live collections only.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 AGENT_BYTES = 1024
-"""What an agent takes at least, whatever it plays in."""
+"""Least number of bytes that an agent takes, in any problem."""
 
 Source = Callable[[int], Federation]
 """The problem of a federation of M agents, or, if it has fewer, of the node's own agents."""
@@ -43,7 +43,7 @@ Source = Callable[[int], Federation]
 
 @dataclass(frozen=True)
 class Hosted:
-    """What a node's agents play in: MDPs, or environments that are made when they are needed.
+    """Problem of a node's agents: MDPs, or environments that are made when they are needed.
 
     Attributes:
         sizes: ``(S, A, H)``.
@@ -104,7 +104,7 @@ def simulated_source(problem: ProblemSpec, agents: int) -> Source:
 
 @dataclass(frozen=True)
 class LiveSource:
-    """Where a node's environments come from.
+    """Source of a node's environments.
 
     Args:
         make: the environment of agent i is ``make(i)``, with agents numbered as in the federation.
@@ -190,7 +190,7 @@ def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: i
 
 
 def read_reported_logs(source: Any, hosted: Hosted, plan: RunPlan) -> tuple[Message, tuple[int, int]]:
-    """What a node's logs add to its report, and how many episodes and steps they have."""
+    """The report of a node's logs, and their numbers of episodes and steps."""
     algorithm = plan.algorithm
     setting = plan.setting
     units = hosted.units

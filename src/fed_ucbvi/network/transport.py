@@ -1,4 +1,4 @@
-"""How messages travel: over gRPC with mutual TLS, keep-alives and limits.
+"""Transport of messages: gRPC with mutual TLS, keep-alives and limits.
 
 A transport hands the server one :class:`Connection` for each stream that a node opens, and the node the other end. It
 knows nothing of what the bytes mean. gRPC compresses messages in both directions, except those of nodes that mask
@@ -32,7 +32,7 @@ METHOD = "Session"
 CERTIFICATE = "Certificate"
 POLICY = "Policy"
 COMPRESSION = grpc.Compression.Gzip
-"""Of single messages. gRPC sends a message as it is where this would not make it shorter."""
+"""Compression of single messages. gRPC sends a message as it is where this would not make it shorter."""
 MAX_BYTES = 256 << 20
 """The largest message a node accepts from its server."""
 MAX_BYTES_UP = 2 * PART_BYTES
@@ -54,7 +54,7 @@ GRACE = 2.0
 WRITE_FAILED = "Internal error from Core"
 """In gRPC's words where a stream has ended before something was written to it."""
 BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
-"""What gRPC raises on a stream that has ended."""
+"""Errors that gRPC raises on a stream that has ended."""
 _KEEP_ALIVE = (
     ("grpc.keepalive_time_ms", 1000 * KEEP_ALIVE_SECONDS),
     ("grpc.keepalive_timeout_ms", 1000 * KEEP_ALIVE_PATIENCE_SECONDS),
@@ -94,7 +94,7 @@ class Connection(Protocol):
 
 
 class StreamHandler(Protocol):
-    """What a transport brings streams to."""
+    """Handler of the streams of a transport."""
 
     async def session(self, connection: Connection) -> None:
         """Handle one stream from its first message to its end."""
