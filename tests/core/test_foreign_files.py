@@ -36,6 +36,7 @@ from fed_ucbvi.core.foreign_tables import read_table
 from fed_ucbvi.engine.state_log import DIGEST_BYTES, HEAD, MAGIC
 from fed_ucbvi.engine.state_store import StateStore
 from fed_ucbvi.environments.bins import Bins
+from fed_ucbvi.network import node_memory
 from fed_ucbvi.network.run_plan import read_spec
 from fed_ucbvi.results.policy import policy_of_bytes
 from fed_ucbvi.results.run import CHECKSUM_KEY, CHECKSUM_PLACEHOLDER, CHECKSUM_PREFIX, MANIFEST_KEY, manifest_of
@@ -395,6 +396,8 @@ def test_checkpoint_of_a_server_with_another_setting_is_damaged(
 def test_memory_of_a_node_of_another_form_is_damaged(memory: object, tmp_path: Path) -> None:
     mutations = Mutations.of("memory of a node", tmp_path)
     data = msgspec.msgpack.encode(memory)
-    (mutations.path / "memory").write_bytes(hashlib.sha256(data).digest() + data)
-    with pytest.raises(InputError, match=r"is damaged\. It says what this node has sent"):
+    for number, name in enumerate(node_memory.FILES):
+        head = node_memory.HEAD.pack(number, len(data), hashlib.sha256(data).digest())
+        (mutations.path / name).write_bytes(head + data)
+    with pytest.raises(InputError, match=r"the memory is damaged\. It says what this node has sent"):
         mutations.reader.read(mutations.path)

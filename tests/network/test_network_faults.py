@@ -25,7 +25,7 @@ from fed_ucbvi.algorithms.base import FleetTables, Setting
 from fed_ucbvi.algorithms.fed_kl_ucbvi import FedKLUCBVI
 from fed_ucbvi.engine import checkpoint, state_store
 from fed_ucbvi.engine.state_store import StateStore
-from fed_ucbvi.network import client, coordinator, transport
+from fed_ucbvi.network import client, coordinator, node_memory, transport
 from fed_ucbvi.network.client import run_node
 from fed_ucbvi.network.failures import FederationStoppedError
 from fed_ucbvi.network.node import Node
@@ -392,7 +392,8 @@ def test_what_has_lost_its_log_is_not_begun_anew(lost: str, tmp_path: Path) -> N
     if lost.startswith("node"):
         go_on()
     if lost == "node-0/memory":
-        folder.unlink()
+        for name in node_memory.FILES:
+            (folder.parent / name).unlink(missing_ok=True)
     for path in folder.glob("log-*"):
         path.unlink()
     with pytest.raises(InputError, match="its log is missing"):

@@ -130,8 +130,8 @@ def mutate_text(content: bytes, rng: random.Random) -> bytes:
 
 def behind_digest(content: bytes, rng: random.Random) -> bytes:
     """The memory of a node changed behind its digest, which fits again."""
-    changed = mutate(content[node_memory.DIGEST_BYTES :], rng)
-    return hashlib.sha256(changed).digest() + changed
+    changed = mutate(content[node_memory.HEAD.size :], rng)
+    return node_memory.HEAD.pack(9, len(changed), hashlib.sha256(changed).digest()) + changed
 
 
 def in_archive(content: bytes, rng: random.Random) -> bytes:
@@ -329,7 +329,7 @@ READERS: dict[str, Reader] = {
     "manifest of a checkpoint": Reader(_open, _make_checkpoint, MANIFEST),
     "checkpoint of a server": Reader(_open_server, lambda path: _make_federation(path, None), "log-000001", in_entry),
     "state of a node": Reader(_open_node, _make_node, "log-000001", in_entry),
-    "memory of a node": Reader(_open_node, _make_node, node_memory.FILE, behind_digest),
+    "memory of a node": Reader(_open_node, _make_node, node_memory.FILES[1], behind_digest),
     "policy.json": Reader(load_policy, lambda path: _finished(path).export_policy(path)),
     "counts.npz": Reader(load_counts, _make_counts, structured=in_archive),
     "federation.npz": Reader(
@@ -399,5 +399,5 @@ class Mutations:
     def _tidy(self) -> None:
         """Leave nothing in the folder that a reader has added."""
         for path in self.target.parent.glob("log-*"):
-            if path != self.target:
+            if path != self.target and self.target.name.startswith("log-"):
                 path.unlink()

@@ -1,12 +1,15 @@
 """A node's memory: what it must not forget when its agents go back to an earlier round.
 
-It is one small file in the node's folder, replaced as a whole whenever it changes.
+It is in two small files in the node's folder, which are written in turn and in place. So a write that a kill has cut
+off leaves the content before it, and nothing has been sent since.
 """
 
 from __future__ import annotations
 
 import datetime
 import hashlib
+import os
+import struct
 from pathlib import Path
 
 import msgspec
@@ -14,12 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import new_file
+from fed_ucbvi.core.files import naming
 from fed_ucbvi.network.messages import RosterEntry
 from fed_ucbvi.network.run_plan import EPOCHS_AHEAD, epoch_now
 
-FILE = "memory"
-DIGEST_BYTES = 32
+FILES = ("memory-0", "memory-1")
+HEAD = struct.Struct("<QQ32s")
+"""Number of the write, bytes of content, and their digest."""
 
 
 class SumRecord(Struct, frozen=True):
@@ -57,15 +61,22 @@ class NodeMemory:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._file = None if folder is None else folder / FILE
+        self._files = [] if folder is None else [folder / name for name in FILES]
+        self._writes = 0
         self._content = _Content()
-        if self._file is not None and self._file.exists():
-            self._content = _read(self._file)
+        found = [one for file in self._files if file.exists() and (one := _read(file)) is not None]
+        if found:
+            self._writes, self._content = max(found, key=lambda one: one[0])
+        elif self.exists:
+            raise InputError(
+                f"{folder}: the memory is damaged. It says what this node has sent, and without it the node could "
+                "send it twice; put back a copy of the folder, or use another one."
+            )
 
     @property
     def exists(self) -> bool:
         """True if something has been written."""
-        return self._file is not None and self._file.exists()
+        return any(file.exists() for file in self._files)
 
     @property
     def epoch(self) -> int:
@@ -108,28 +119,39 @@ class NodeMemory:
             self._write(replace(self._content, epoch=epoch))
 
     def _write(self, content: _Content) -> None:
-        if self._file is not None:
+        if self._files:
+            writes = self._writes + 1
             data = msgspec.msgpack.encode(content)
-            with new_file(self._file) as draft:
-                draft.write_bytes(hashlib.sha256(data).digest() + data)
+            _overwrite(self._files[writes % 2], HEAD.pack(writes, len(data), hashlib.sha256(data).digest()) + data)
+            self._writes = writes
         self._content = content  # only now: if the disk is full, nothing may be sent
 
 
-def _read(file: Path) -> _Content:
-    """The content of a file; raises if it is damaged."""
+def _overwrite(file: Path, data: bytes) -> None:
+    """Write data at the beginning of a file; what is behind them stays."""
+    with naming(file):
+        opened = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            written = 0
+            while written < len(data):
+                written += os.pwrite(opened, data[written:], written)
+        finally:
+            os.close(opened)
+
+
+def _read(file: Path) -> tuple[int, _Content] | None:
+    """The number of the write and the content of a file; None if they are not whole."""
     whole = file.read_bytes()
-    digest = whole[:DIGEST_BYTES]
-    data = whole[DIGEST_BYTES:]
-    damaged = InputError(
-        f"{file} is damaged. It says what this node has sent, and without it the node could send it twice; put back "
-        "a copy of the folder, or use another one."
-    )
+    if len(whole) < HEAD.size:
+        return None
+    writes, size, digest = HEAD.unpack_from(whole)
+    data = whole[HEAD.size : HEAD.size + size]
     if hashlib.sha256(data).digest() != digest:
-        raise damaged
+        return None
     try:
-        return msgspec.msgpack.decode(data, type=_Content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise damaged from error
+        return int(writes), msgspec.msgpack.decode(data, type=_Content)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _time(epoch: int) -> str:

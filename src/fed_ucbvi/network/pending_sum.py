@@ -6,63 +6,79 @@ the roster that it had sent, because nodes answer no other one, and only the nod
 
 from __future__ import annotations
 
-import shutil
+import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from fed_ucbvi.algorithms.base import Message
-from fed_ucbvi.core.errors import InputError
-from fed_ucbvi.core.files import new_file
+from fed_ucbvi.core.files import naming
 from fed_ucbvi.network.arrays import WireError
 from fed_ucbvi.network.messages import Report, Roster, decode_down, decode_up, encode
 
-FOLDER = "sum"
-ROSTER_FILE = "roster"
-SUFFIX = ".report"
+FILE = "sum"
+HEAD = struct.Struct("<QQ")
+"""Place of a node in the roster (0 for the roster itself), and bytes of the message."""
 
 
 class PendingSum:
-    """Roster and answers of the last sum that was begun; in memory only without a folder."""
+    """Roster and answers of the last sum that was begun; in memory only without a checkpoint."""
 
     def __init__(self, checkpoint: Path | None = None) -> None:
-        self._folder = None if checkpoint is None else checkpoint / FOLDER
+        self._file = None if checkpoint is None else checkpoint / FILE
         self.roster: Roster | None = None
         self.answers: dict[str, Message] = {}
-        if self._folder is not None and (self._folder / ROSTER_FILE).exists():
+        if self._file is not None and self._file.exists():
             try:
-                self._read(self._folder)
-            except WireError as error:
-                raise InputError(
-                    f"{self._folder} is damaged: {error} Remove it; then the sum of the round in progress is lost."
-                ) from error
+                self._read(self._file.read_bytes())
+            except (WireError, IndexError):  # then nodes are asked again, and send the same bytes
+                self.roster = None
+                self.answers = {}
 
     def begin(self, roster: Roster) -> None:
         """Begin a sum over this roster; if it is the one that was begun last, its answers are kept."""
-        if roster == self.roster:
-            return
-        self.roster = roster
-        self.answers = {}
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir()
-            self._write(ROSTER_FILE, encode(roster))
+        if roster != self.roster:
+            self.roster = roster
+            self.answers = {}
+            self._write(0, encode(roster), anew=True)
 
     def add(self, name: str, answer: Report) -> None:
         """Take the answer of a node."""
+        assert self.roster is not None
         self.answers[name] = answer.arrays
-        self._write(name + SUFFIX, encode(answer))
+        names = [entry.name for entry in self.roster.entries]
+        self._write(1 + names.index(name), encode(answer), anew=False)
 
-    def _write(self, name: str, data: bytes) -> None:
-        if self._folder is not None:
-            with new_file(self._folder / name) as draft:
-                draft.write_bytes(data)
+    def _write(self, place: int, data: bytes, *, anew: bool) -> None:
+        if self._file is None:
+            return
+        with naming(self._file):
+            opened = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                end = 0 if anew else os.lseek(opened, 0, os.SEEK_END)
+                written = os.pwrite(opened, HEAD.pack(place, len(data)) + data, end)
+                os.ftruncate(opened, end + written)
+            finally:
+                os.close(opened)
 
-    def _read(self, folder: Path) -> None:
-        roster = decode_down((folder / ROSTER_FILE).read_bytes())
-        if not isinstance(roster, Roster):
-            raise WireError("what should be a roster is another message.")
-        self.roster = roster
-        for entry in roster.entries:
-            file = folder / (entry.name + SUFFIX)
-            answer = decode_up(file.read_bytes()) if file.exists() else None
-            if isinstance(answer, Report):
-                self.answers[entry.name] = answer.arrays
+    def _read(self, content: bytes) -> None:
+        for place, data in _messages(content):
+            if place == 0:
+                roster = decode_down(data)
+                self.roster = roster if isinstance(roster, Roster) else None
+            elif self.roster is not None:
+                answer = decode_up(data)
+                if isinstance(answer, Report):
+                    self.answers[self.roster.entries[place - 1].name] = answer.arrays
+
+
+def _messages(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The whole messages of a file; one that was cut off is left out."""
+    at = 0
+    while at + HEAD.size <= len(content):
+        place, size = HEAD.unpack_from(content, at)
+        at += HEAD.size
+        if at + size > len(content):
+            return
+        yield place, content[at : at + size]
+        at += size

@@ -1,7 +1,7 @@
 """The server's checkpoint: every finished round, so that a server that is killed can resume from there.
 
 A folder with ``manifest.json`` (the task) and the state (:mod:`fed_ucbvi.engine.state_store`): the engine's, who
-takes part, and the nodes' last reports. A round counts once it is in the log. Under secure sums the folder
+takes part, and the nodes' last reports. A round counts once it is in the log. Under secure sums the file
 ``sum`` has the roster of the round in progress, and the answers to it so far.
 
 A second log, ``history``, is kept where all agents stop together. It has the broadcast and the length of every round;
