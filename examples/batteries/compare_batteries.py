@@ -17,9 +17,8 @@ import numpy as np
 from battery_sites import FIRST, HOURS, SITES, batteries, dynamics, rule
 
 from fed_ucbvi import Federation, FedKLUCBVI, Hindsight, RecordedEpisodes, run
-from fed_ucbvi.algorithms.known_dynamics import tables_of_dynamics
-from fed_ucbvi.algorithms.law_bounds import LawEstimates, induct_laws
-from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray
+from fed_ucbvi.algorithms.known_dynamics import plan_from_outcomes
+from fed_ucbvi.core.types import FloatArray, IndexArray
 
 
 def worth(policy: IndexArray, fleet: Federation) -> float:
@@ -39,14 +38,6 @@ def learn(fleet: Federation, days: int, seed: int, optimism: Any) -> dict[str, A
         "paid": round(float(result.records["reward"].sum()) / days, 3),
         "rounds": len(result.records["reward"]),
     }
-
-
-def plan(counts: CountArray) -> IndexArray:
-    """The best policy if the laws are what was seen."""
-    known = dynamics()
-    estimates = LawEstimates.empty(known.horizon, known.states, known.actions)
-    induct_laws(tables_of_dynamics(known), counts, np.zeros((1, known.laws)), True, estimates)
-    return np.asarray(estimates.best.argmax(axis=2).astype(np.int32))
 
 
 def lived_day(rng: np.random.Generator, law: FloatArray) -> RecordedEpisodes:
@@ -72,7 +63,7 @@ def watch(fleet: Federation, seed: int, most: int = 60) -> dict[str, Any]:
             gain = worth(watched.candidates[0], fleet) - worth(rule(), fleet)
             return {"seed": seed, "days": day, "gain": round(gain, 3)}
         if watched.is_due:
-            watched.propose(plan(watched.counts.sum(axis=0)))
+            watched.propose(plan_from_outcomes(watched.dynamics, watched.counts.sum(axis=0)))
     return {"seed": seed, "days": None}
 
 

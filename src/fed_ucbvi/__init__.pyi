@@ -42,7 +42,9 @@ from fed_ucbvi.core.version import __version__ as __version__
 from fed_ucbvi.engine.checkpoint import load_counts as load_counts
 from fed_ucbvi.engine.hindsight import GainBounds as GainBounds
 from fed_ucbvi.engine.hindsight import Hindsight as Hindsight
+from fed_ucbvi.engine.hindsight import LoggedGain as LoggedGain
 from fed_ucbvi.engine.hindsight import RecordedEpisodes as RecordedEpisodes
+from fed_ucbvi.engine.hindsight import certify_from_logs as certify_from_logs
 from fed_ucbvi.engine.live import LiveFederation as LiveFederation
 from fed_ucbvi.engine.live_party import LiveParty as LiveParty
 from fed_ucbvi.engine.party import Party as Party
@@ -101,6 +103,7 @@ from fed_ucbvi.problem.heterogeneity import EpsEstimate as EpsEstimate
 from fed_ucbvi.problem.heterogeneity import estimate_eps_p as estimate_eps_p
 from fed_ucbvi.problem.kernel import Kernel as Kernel
 from fed_ucbvi.problem.mdp import MDP as MDP
+from fed_ucbvi.problem.outcomes import find_outcomes as find_outcomes
 from fed_ucbvi.results.grid_picture import plot_policy as plot_policy
 from fed_ucbvi.results.looks import register_look as register_look
 from fed_ucbvi.results.plotting import plot_runs as plot_runs

@@ -18,6 +18,7 @@ from fed_ucbvi.engine.hindsight import (
     ComparedPolicies,
     Hindsight,
     RecordedEpisodes,
+    certify_from_logs,
     chances_of,
     check_exogenous,
     counts_of_outcomes,
@@ -365,6 +366,37 @@ def test_different_shops_with_policies_of_their_own_are_certified_within_72_mont
         if watched.is_due:
             watched.propose(*(plan_of_means(watched.dynamics, own) for own in watched.counts))
     assert certified
+
+
+# From logs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", first_of(list(range(20))))
+def test_sixty_logged_days_of_batteries_certify_a_policy(seed: int) -> None:
+    federation = battery_sites.batteries()
+    assert federation.laws is not None
+    rng = np.random.default_rng([21, seed])
+    dynamics = battery_sites.dynamics()
+    first = battery_sites.FIRST
+    logs = [lived_episodes(rng, dynamics, law, first=first, episodes=60) for law in federation.laws]
+    assert certify_from_logs(dynamics, battery_sites.rule(), logs).bounds.best > 0.0
+
+
+def test_the_policy_of_logs_is_planned_from_their_first_part() -> None:
+    rng = np.random.default_rng(22)
+    dynamics = exogenous_dynamics(rng)
+    log = lived_episodes(rng, dynamics, random_laws(rng, 1, dynamics)[0], first=0, episodes=40)
+    found = certify_from_logs(dynamics, some_policies(rng)[1], [log], learn_from=0.25)
+    earlier = RecordedEpisodes(log.first_states[:10], log.outcomes[:10])
+    assert np.array_equal(found.policy, plan_of_means(dynamics, counts_of_outcomes(dynamics, earlier)))
+    assert found.bounds.episodes == 30
+
+
+def test_a_policy_of_logs_has_all_of_delta() -> None:
+    rng = np.random.default_rng(23)
+    log = lived_episodes(rng, two_prices(), np.array([[0.5, 0.5]]), first=0, episodes=4)
+    found = certify_from_logs(two_prices(), np.zeros((2, 1), dtype=np.int32), [log], delta=0.06)
+    assert found.bounds.delta == pytest.approx(0.06)
 
 
 # What is refused ------------------------------------------------------------------------------------------------

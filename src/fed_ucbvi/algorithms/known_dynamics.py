@@ -143,6 +143,19 @@ def tables_of_dynamics(dynamics: Dynamics) -> LawTables:
     )
 
 
+def plan_from_outcomes(dynamics: Dynamics, counts: CountArray) -> IndexArray:
+    """The best policy ``(H, S)`` if laws are what was seen, and uniform where nothing was.
+
+    Args:
+        dynamics: what is known, rewards among it.
+        counts: number of times that each outcome of each law was seen, ``(G, W)``.
+    """
+    estimates = LawEstimates.empty(dynamics.horizon, dynamics.states, dynamics.actions)
+    no_radius = np.zeros((1, dynamics.laws))
+    induct_laws(tables_of_dynamics(dynamics), counts, no_radius, True, estimates)
+    return np.asarray(estimates.best.argmax(axis=2).astype(np.int32))
+
+
 @dataclass(frozen=True)
 class FedKLUCBVIOverLaws(SharedCounts[LawServer]):
     """Fed-KL-UCBVI with known dynamics, made by ``FedKLUCBVI.with_dynamics``.

@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.first_states import largest_start_value
+from fed_ucbvi.algorithms.known_dynamics import plan_from_outcomes
 from fed_ucbvi.algorithms.law_bounds import radii_of_laws, smallest_means
 from fed_ucbvi.algorithms.return_bounds import add_returns, interval_of, new_histogram
 from fed_ucbvi.core.errors import InputError, check_number, check_positive_integer
@@ -331,6 +332,57 @@ def gain_by_replays(histogram: CountArray, within: DifferenceRange, delta: float
     if within.high <= within.low:
         return within.low
     return interval_of(histogram, within.high, 2.0 * delta, within.low).lower  # each end has half
+
+
+# -------------------------------------------------------------------------------------------------------- from logs
+
+
+class LoggedGain(NamedTuple):
+    """A policy planned from the first part of logs, and lower bounds on its gain by the rest."""
+
+    policy: IndexArray
+    bounds: GainBounds
+
+
+def certify_from_logs(
+    dynamics: Dynamics,
+    incumbent: PolicyArray,
+    logs: Sequence[RecordedEpisodes],
+    *,
+    learn_from: float = 0.5,
+    delta: float = 0.05,
+    alike: bool = False,
+) -> LoggedGain:
+    """Plan a policy from the first part of each agent's log, and bound its gain over the incumbent by the rest.
+
+    Args:
+        dynamics: exogenous dynamics with known rewards.
+        incumbent: the policy to compare with, whatever policy was logged.
+        logs: the episodes of each agent, in the order in which they were lived, the same number of each;
+            :func:`fed_ucbvi.find_outcomes` derives their outcomes.
+        learn_from: share of the episodes that the policy is planned from.
+        delta: the probability that a bound is too large.
+        alike: True if all agents have the same laws.
+    """
+    share = check_number("learn_from", learn_from, above=0, below=1)
+    first = [_episodes(log, slice(None, _cut(log, share))) for log in logs]
+    rest = [_episodes(log, slice(_cut(log, share), None)) for log in logs]
+    watched = Hindsight(
+        dynamics, incumbent, agents=len(logs), delta=2.0 * delta, alike=alike
+    )  # one candidate has half
+    watched.add(first)
+    policy = plan_from_outcomes(dynamics, watched.counts.sum(axis=0))
+    watched.propose(policy)
+    watched.add(rest)
+    return LoggedGain(policy, watched.bounds())
+
+
+def _cut(log: RecordedEpisodes, share: float) -> int:
+    return math.ceil(share * len(log.first_states))
+
+
+def _episodes(log: RecordedEpisodes, part: slice) -> RecordedEpisodes:
+    return RecordedEpisodes(np.asarray(log.first_states)[part], np.asarray(log.outcomes)[part])
 
 
 # -------------------------------------------------------------------------------------------------------- watching
