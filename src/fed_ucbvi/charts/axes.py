@@ -36,6 +36,12 @@ DECADES = 2.5
 """From so many powers of ten on, a logarithmic axis names powers of ten only."""
 MOST_POWERS = 6
 MOST_TICKS = 12
+TICK_STEPS: Sequence[Sequence[float]] = (
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 4, 5, 6, 8),
+    [step / 10 for step in range(10, 100)],
+)
+"""Multiples of powers of ten at which an axis has ticks: the first of these with three ticks on the axis."""
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -46,17 +52,36 @@ def log_ticks(low: float, high: float) -> list[float]:
     >>> log_ticks(0.7, 2e10)
     [1.0, 100.0, 10000.0, 1000000.0, 100000000.0, 10000000000.0]
     """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     if math.log10(high / low) >= DECADES:
-        whole = [float(f"1e{power}") for power in powers]
-        seen = [value for value in whole if low <= value <= high]
-        return seen[:: -(-len(seen) // MOST_POWERS)]
-    for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), [step / 10 for step in range(10, 100)]):
-        ticks = [float(f"{step}e{power}") for power in powers for step in steps]
-        seen = [tick for tick in ticks if low <= tick <= high]
-        if len(seen) >= 3:
-            return seen[:: -(-len(seen) // MOST_TICKS)]
+        return every_nth(ticks_between(low, high, (1,)), MOST_POWERS)
+    for steps in TICK_STEPS:
+        ticks = ticks_between(low, high, steps)
+        if len(ticks) >= 3:
+            return every_nth(ticks, MOST_TICKS)
     return [low, high]
+
+
+def ticks_between(low: float, high: float, steps: Sequence[float]) -> list[float]:
+    """The multiples of powers of ten by ``steps``, from ``low`` to ``high``."""
+    lowest = math.floor(math.log10(low))
+    highest = math.ceil(math.log10(high))
+    ticks = []
+    for power in range(lowest, highest + 1):
+        for step in steps:
+            tick = float(f"{step}e{power}")
+            if low <= tick <= high:
+                ticks.append(tick)
+    return ticks
+
+
+def every_nth(ticks: Sequence[float], most: int) -> list[float]:
+    """At most so many of the ticks, evenly from the first.
+
+    >>> every_nth([1, 2, 3, 4, 5], most=3)
+    [1, 3, 5]
+    """
+    step = math.ceil(len(ticks) / most)
+    return list(ticks[::step])
 
 
 class LogLocator(Locator):
@@ -80,8 +105,10 @@ class NumberFormatter(Formatter):
     def __call__(self, x: float, pos: int | None = None) -> str:
         assert self.axis is not None, "matplotlib sets the axis of a formatter"
         low, high = sorted(float(end) for end in self.axis.get_view_interval())
-        wide = self.powers and high / low >= 10**DECADES and (high >= 1e5 or low < 1e-3)
-        return power_of_ten(x) if wide else short(float(f"{x:.9g}"))
+        if self.powers and high / low >= 10**DECADES and (high >= 1e5 or low < 1e-3):
+            return power_of_ten(x)
+        rounded = float(f"{x:.9g}")
+        return short(rounded)
 
 
 def plain_numbers(axis: Axis) -> None:
@@ -121,10 +148,12 @@ def set_texts(ax: Axes, *, title: str, x_label: str, y_label: str) -> None:
 def start_at_zero(ax: Axes, heights: npt.ArrayLike) -> None:
     """Let a linear vertical axis start at 0 if the smallest of ``heights`` is less than half the largest one."""
     values = np.asarray(heights, dtype=np.float64)
-    if values.size and values.min() >= 0 and (values.min() < values.max() / 2 or values.max() == 0):
+    if values.size == 0 or values.min() < 0:
+        return
+    if values.max() == 0:
+        ax.set_ylim(bottom=0, top=1)
+    elif values.min() < values.max() / 2:
         ax.set_ylim(bottom=0)
-        if values.max() == 0:
-            ax.set_ylim(top=1)
 
 
 def curve_label(text: str) -> str:
@@ -154,8 +183,8 @@ def draw_curve(
     band_opacity: float = BAND_OPACITY,
 ) -> None:
     """One curve; between ``low`` and ``high``, if they are given, a band of its colour."""
-    count = len(np.atleast_1d(np.asarray(x)))
-    every = 1 if count <= FEW_POINTS else -(-count // MARKERS_OF_MANY)
+    count = np.size(x)
+    every = 1 if count <= FEW_POINTS else math.ceil(count / MARKERS_OF_MANY)
     ax.plot(
         x,
         y,

@@ -7,6 +7,7 @@ of the user.
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,9 @@ LEGEND_LINE = 0.18
 CHARACTER = 0.078
 HEADING_CHARACTER = 0.096
 SWATCH = 0.55
-"""Inches, about: of a character in a legend, of one in a heading, and of the sample of a curve with its margins."""
+"""Approximate inches of a character in a legend, of one in a heading, and of a curve's sample with its margins."""
+SCREEN_DPI = 96
+"""Dots per inch of a figure in a notebook."""
 WITHOUT_DATES: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 """Metadata that differ from one run of the program to the next are left out."""
 
@@ -67,18 +70,23 @@ class Panels(tuple[Axes, ...]):
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         width, height = self.figure.get_size_inches()
-        return figure_content(self.figure, "png"), {"width": round(96 * width), "height": round(96 * height)}
+        shown_size = {
+            "width": round(SCREEN_DPI * width),
+            "height": round(SCREEN_DPI * height),
+        }
+        return figure_content(self.figure, "png"), shown_size
 
 
 def new_panels(count: int, *, columns: int, size: Size | None = None, legend: Sequence[str] = ()) -> Panels:
     """Axes of a new figure, row by row; ``legend`` are the texts for which the default size leaves room."""
-    rows = -(-count // columns)
+    rows = math.ceil(count / columns)
     if size is None:
         width = PANEL_WIDTH * columns
-        lines = -(-len(legend) // legend_columns(legend, width)) if legend else 0
-        size = (width, HEADING_HEIGHT + PANEL_HEIGHT * rows + LEGEND_LINE * lines)
+        legend_lines = math.ceil(len(legend) / legend_columns(legend, width)) if legend else 0
+        height = HEADING_HEIGHT + PANEL_HEIGHT * rows + LEGEND_LINE * legend_lines
+        size = (width, height)
     figure = Figure(figsize=check_size(size), layout="constrained")
-    return Panels(figure.add_subplot(rows, columns, place + 1) for place in range(count))
+    return Panels(figure.add_subplot(rows, columns, place) for place in range(1, count + 1))
 
 
 def given_panels(axes: Iterable[Axes], count: int) -> Panels:
@@ -97,25 +105,30 @@ def one_axes(ax: Axes | None) -> Axes:
 
 def legend_columns(texts: Sequence[str], width: float) -> int:
     """Number of columns in which a legend with these texts fits into ``width`` inches."""
-    widest = SWATCH + CHARACTER * max(map(len, texts))
-    return max(1, min(len(texts), int(width / widest)))
+    longest = max(len(text) for text in texts)
+    entry_width = SWATCH + CHARACTER * longest
+    columns = min(len(texts), int(width / entry_width))
+    return max(1, columns)
 
 
 def figure_legend(panels: Panels) -> None:
     """A legend below the panels with the labelled curves of all of them, each label once."""
     labelled: dict[str, Artist] = {}
     for ax in panels:
-        for handle, text in zip(*ax.get_legend_handles_labels(), strict=True):
+        handles, texts = ax.get_legend_handles_labels()
+        for handle, text in zip(handles, texts, strict=True):
             labelled.setdefault(text, handle)
-    if labelled:
-        figure = panels.figure
-        legend = figure.legend(
-            list(labelled.values()),
-            list(labelled),
-            loc="outside lower center",
-            ncols=legend_columns(list(labelled), figure.get_figwidth()),
-        )
-        without_tex(legend)
+    if not labelled:
+        return
+    figure = panels.figure
+    names = list(labelled)
+    legend = figure.legend(
+        list(labelled.values()),
+        names,
+        loc="outside lower center",
+        ncols=legend_columns(names, figure.get_figwidth()),
+    )
+    without_tex(legend)
 
 
 def without_tex(legend: Legend) -> None:
@@ -128,7 +141,9 @@ def set_heading(panels: Panels, text: str) -> None:
     """The title of a figure, at its left, in as many lines as its width needs."""
     figure = panels.figure
     characters = max(1, int(figure.get_figwidth() / HEADING_CHARACTER))
-    lines = [line for part in plain_text(text).splitlines() for line in textwrap.wrap(part, characters)]
+    lines: list[str] = []
+    for part in plain_text(text).splitlines():
+        lines += textwrap.wrap(part, characters)
     figure.suptitle("\n".join(lines), x=0.01, ha="left", parse_math=False)
 
 

@@ -1,8 +1,8 @@
-"""The grid on which states lie: when its squares are reached, and where a policy's actions lead.
+"""The grid on which states lie: the first step at which a square can be reached, and the moves of a policy.
 
 A layout has the grid's ``rows`` and ``columns``; ``cells``, the square of each state in turn (states after the last
-have none); the squares ``start`` and ``goals``; ``moves``, by how many rows and columns each action moves; and, where
-that is not the same everywhere, ``moves_by_state``.
+have none); the squares ``start`` and ``goals``; ``moves``, the rows and columns by which each action moves; and,
+where these depend on the state, ``moves_by_state``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ def moves_from(layout: Mapping[str, Any], state: int) -> Sequence[Sequence[int]]
 
 def first_steps(layout: Mapping[str, Any]) -> list[int | None]:
     """For each state the first step (from 0) at which its square can be reached from the start, or None."""
-    number = {tuple(cell): state for state, cell in enumerate(layout["cells"])}
-    queue = [number[tuple(layout["start"])]]
-    steps = {queue[0]: 0}
-    for state in queue:  # which grows as squares are reached
+    state_on = {tuple(cell): state for state, cell in enumerate(layout["cells"])}
+    start = state_on[tuple(layout["start"])]
+    steps = {start: 0}
+    queue = [start]
+    for state in queue:  # the queue grows as squares are reached
         row, column = layout["cells"][state]
         for down, right in moves_from(layout, state):
-            following = number.get((row + down, column + right))
-            if following is not None and following not in steps:
-                steps[following] = steps[state] + 1
-                queue.append(following)
-    return [steps.get(state) for state in range(len(number))]
+            next_state = state_on.get((row + down, column + right))
+            if next_state is not None and next_state not in steps:
+                steps[next_state] = steps[state] + 1
+                queue.append(next_state)
+    return [steps.get(state) for state in range(len(state_on))]
 
 
 def policy_arrows(
@@ -43,12 +44,15 @@ def policy_arrows(
     step at which it can be reached, because no agent is there before; with ``step`` (from 0) every square that can be
     reached by then has the action of that step.
     """
-    if policy.ndim == 3:
-        policy = policy.argmax(axis=2)
+    actions = policy.argmax(axis=2) if policy.ndim == 3 else policy
     arrows: dict[tuple[int, int], tuple[int, int]] = {}
-    for state, (cell, first) in enumerate(zip(layout["cells"], first_steps(layout), strict=True)):
-        at = first if step is None else step
-        if first is not None and at is not None and first <= at < len(policy):
-            down, right = moves_from(layout, state)[int(policy[at, state])]
-            arrows[tuple(cell)] = (int(down), int(right))
+    for state, first_step in enumerate(first_steps(layout)):
+        if first_step is None:
+            continue
+        shown_step = first_step if step is None else step
+        if first_step <= shown_step < len(actions):
+            action = int(actions[shown_step, state])
+            down, right = moves_from(layout, state)[action]
+            row, column = layout["cells"][state]
+            arrows[row, column] = (int(down), int(right))
     return arrows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -37,7 +38,7 @@ from fed_ucbvi.results import run_table
 from fed_ucbvi.results.about import different_colours
 from fed_ucbvi.results.picture_texts import EPISODES, REWARD, ROUNDS, regret_label, set_episodes, setting_text, title
 from fed_ucbvi.results.run_data import CURVES, Curve, RunData, points_of
-from fed_ucbvi.results.run_table import LABELS, Division, RunGroup, RunTable, apart, key_of, parted
+from fed_ucbvi.results.run_table import LABELS, Division, RunGroup, RunTable, all_names, apart, key_of, parted
 from fed_ucbvi.results.statistics import INTERVAL_NAME, mean_interval
 
 MAX_CURVES = 10
@@ -54,7 +55,7 @@ class Look(NamedTuple):
 
 
 class MeanCurve(NamedTuple):
-    """A group of runs in a facet, by the name and with the look of its curve."""
+    """A group of runs in a facet, with the name and the look of its curve."""
 
     group: RunGroup[RunData]
     name: str
@@ -109,9 +110,9 @@ def plot_runs(
         path: where to write the picture, ``.png``, ``.svg`` or ``.pdf``; nowhere if None.
         facet: a setting, or several, with a panel for each of their values: ``"environment"`` (with its options),
             ``"agents"``, ``"eps_p"``, the name of a parameter... By default none, or, if more than ten curves would
-            share a panel, what leaves the fewest panels.
-        y_log: whether vertical axes are logarithmic; an axis with a curve that is never positive stays linear.
-        labels: what to call an algorithm, a curve or a facet, by its name or by what it would be called otherwise.
+            share a panel, the settings with the fewest panels.
+        y_log: logarithmic vertical axes; an axis with a curve that is never positive stays linear.
+        labels: labels of algorithms, curves or facets, by their names or by the labels that they would have.
         colours: ``#RRGGBB`` for an algorithm or a group, by its name or label.
         size: width and height of the new figure in inches.
         axes: the axes to draw on, one for each panel; by default those of a new figure.
@@ -152,13 +153,18 @@ def _facets(
     table: RunTable[RunData], facet: str | Sequence[str] | None, colours: Mapping[str, str]
 ) -> dict[str, list[MeanCurve]]:
     """The curves of each facet, by its name."""
-    divisions = table.divide(_facet(table.settings) if facet is None else facet, write=setting_text)
+    by = _facet(table.settings) if facet is None else facet
+    divisions = table.divide(by, write=setting_text)
     looks = _looks(table, divisions, colours)
     facets: dict[str, list[MeanCurve]] = {}
-    for group, named in zip(table, divisions, strict=True):
-        curve = MeanCurve(group=group, name=named.rest_name or group["label"], look=looks[key_of(named.rest)])
-        facets.setdefault(named.name, []).append(curve)
-    most = max(map(len, facets.values()))
+    for group, division in zip(table, divisions, strict=True):
+        curve = MeanCurve(
+            group=group,
+            name=division.rest_name or group["label"],
+            look=looks[key_of(division.rest)],
+        )
+        facets.setdefault(division.name, []).append(curve)
+    most = max(len(curves) for curves in facets.values())
     if most > MAX_CURVES or len(facets) > MAX_FACETS:
         raise InputError(
             f"a picture has at most {MAX_FACETS} facets with {MAX_CURVES} curves each, here are {len(facets)} with "
@@ -179,9 +185,16 @@ def _panels(facets: Mapping[str, Sequence[MeanCurve]], measures: Sequence[Measur
     if len(facets) == 1:
         (curves,) = facets.values()
         return [Panel(title=measure.title, measure=measure, curves=curves) for measure in measures]
+    panels = []
     if len(facets) <= MAX_COLUMNS:
-        return [Panel(name, measure, curves) for measure in measures for name, curves in facets.items()]
-    return [Panel(name, measure, curves) for name, curves in facets.items() for measure in measures]
+        for measure in measures:
+            for name, curves in facets.items():
+                panels.append(Panel(title=name, measure=measure, curves=curves))
+    else:
+        for name, curves in facets.items():
+            for measure in measures:
+                panels.append(Panel(title=name, measure=measure, curves=curves))
+    return panels
 
 
 def _columns(facets: int, size: Size | None) -> int:
@@ -197,7 +210,8 @@ def _heading(table: RunTable[RunData]) -> str:
     if sizes == [1]:
         count = "one run each" if len(table) > 1 else "one run"
     else:
-        count = f"mean of {sizes[0]}{f' to {sizes[-1]}' if len(sizes) > 1 else ''} runs, band: {INTERVAL_NAME}"
+        runs = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+        count = f"mean of {runs} runs, band: {INTERVAL_NAME}"
     return f"{title(run_table.shared(table.settings))}\n{count}".strip()
 
 
@@ -236,31 +250,31 @@ def _points(group: RunGroup[RunData], curve: Curve) -> Points:
 
 def _positive(points: Points) -> Points:
     """The part of a curve that a logarithmic axis can show."""
-    kept = points.mean > 0
+    positive = points.mean > 0
     return Points(
-        episodes=points.episodes[kept],
-        mean=points.mean[kept],
-        low=None if points.low is None else points.low[kept],
-        high=None if points.high is None else points.high[kept],
+        episodes=points.episodes[positive],
+        mean=points.mean[positive],
+        low=None if points.low is None else points.low[positive],
+        high=None if points.high is None else points.high[positive],
     )
 
 
 def _facet(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Settings to facet by so that every panel can be read, with the fewest panels; none if one will do."""
+    """Settings to facet by so that every panel can be read, with the fewest panels; none if one panel is enough."""
     if len(settings) <= MAX_CURVES:
         return ()
-    differing = dict.fromkeys(name for one in apart(settings) for name in one if name not in LABELS.values())
-    others = [name for name in differing if not name.startswith("algorithm")]  # algorithms are what one compares
-    parameters = [name for name in differing if name not in others]
-    names = [name.rpartition(".")[2] for name in others + parameters]
+    differing = [name for name in all_names(apart(settings)) if name not in LABELS.values()]
+    # Facets by algorithm are the last choice, because algorithms are compared within a panel.
+    differing.sort(key=lambda name: name.startswith("algorithm"))
+    names = [name.rpartition(".")[2] for name in differing]
     choices = [(name,) for name in names] + list(combinations(names, 2))
     found: dict[tuple[str, ...], tuple[int, int]] = {}
     for by in choices:
-        keys = [key_of(one) for one in parted(settings, by)[0]]
-        facets = len(set(keys))
-        most = max(keys.count(key) for key in keys)
-        if facets <= MAX_FACETS and 1 < most <= MAX_CURVES:
-            found[by] = (facets, len(by))
+        parts, _ = parted(settings, by)
+        curves = Counter(key_of(part) for part in parts)
+        most = max(curves.values())
+        if len(curves) <= MAX_FACETS and 1 < most <= MAX_CURVES:
+            found[by] = (len(curves), len(by))
     if not found:
         raise InputError(
             f"{len(settings)} curves are too many for one panel: a panel holds at most {MAX_CURVES}, a picture at "
@@ -271,29 +285,42 @@ def _facet(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def _looks(table: RunTable[RunData], divisions: Sequence[Division], colours: Mapping[str, str]) -> dict[str, Look]:
     """The look of each curve, by the key of its settings."""
-    sides = {key_of(named.rest): (named.rest_name, group) for named, group in zip(divisions, table, strict=True)}
-    found = _colours(sides)
+    names: dict[str, str] = {}
+    groups: dict[str, RunGroup[RunData]] = {}
+    for division, group in zip(divisions, table, strict=True):
+        key = key_of(division.rest)
+        names[key] = division.rest_name
+        groups[key] = group
+    found = _colours(groups)
     for name, colour in colours.items():
         check_colour(f"the colour of {name}", colour)
-        mine = [key for key, (own, group) in sides.items() if name in (own, group["algorithm"], group["label"])]
-        if not mine:
-            known = {group["algorithm"] for _, group in sides.values()} | {own for own, _ in sides.values()} - {""}
-            raise unknown_name("algorithm or group", name, known)
-        found |= dict.fromkeys(mine, colour)
+        keys = [key for key, group in groups.items() if name in (names[key], group["algorithm"], group["label"])]
+        if not keys:
+            algorithms = {group["algorithm"] for group in groups.values()}
+            curves = set(names.values()) - {""}
+            raise unknown_name("algorithm or group", name, algorithms | curves)
+        for key in keys:
+            found[key] = colour
+    uses: Counter[str] = Counter()
     looks: dict[str, Look] = {}
     for key, colour in found.items():
-        before = sum(look.colour == colour for look in looks.values())
-        looks[key] = Look(colour=colour, dash=DASHES[before % len(DASHES)])
+        looks[key] = Look(colour=colour, dash=DASHES[uses[colour] % len(DASHES)])
+        uses[colour] += 1
     return looks
 
 
-def _colours(sides: Mapping[str, tuple[str, RunGroup[RunData]]]) -> dict[str, str]:
-    """A colour for each algorithm or, if other settings have more values than there are dashes, for each curve."""
-    parts = parted([group.settings for _, group in sides.values()], "algorithm")
-    algorithms, others = (dict(zip(sides, map(key_of, part), strict=True)) for part in parts)
-    coloured = algorithms if len(set(others.values())) <= len(DASHES) else {key: key for key in sides}
+def _colours(groups: Mapping[str, RunGroup[RunData]]) -> dict[str, str]:
+    """A colour for each algorithm or, if other settings have more values than there are dashes, for each curve.
+
+    ``groups`` and the result have the same keys, one per curve.
+    """
+    algorithms, others = parted([group.settings for group in groups.values()], "algorithm")
+    if len({key_of(rest) for rest in others}) <= len(DASHES):
+        owners = dict(zip(groups, (key_of(algorithm) for algorithm in algorithms), strict=True))
+    else:
+        owners = {key: key for key in groups}
     wanted: dict[str, str] = {}
-    for key, (_, group) in sides.items():
-        wanted.setdefault(coloured[key], group.runs[0].about.colour)
-    chosen = dict(zip(wanted, different_colours([*wanted.values()]), strict=True))
-    return {key: chosen[coloured[key]] for key in sides}
+    for key, group in groups.items():
+        wanted.setdefault(owners[key], group.runs[0].about.colour)
+    chosen = dict(zip(wanted, different_colours(list(wanted.values())), strict=True))
+    return {key: chosen[owner] for key, owner in owners.items()}

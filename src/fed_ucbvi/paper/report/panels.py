@@ -1,8 +1,8 @@
 """Panels of a report's figures as plain values: curves and points on axes.
 
-All texts are plain Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. What cannot be
-drawn (NaN, an empty series, a negative number on a logarithmic axis, one name in two colours) is an error of
-:func:`check_panels`. Leave out points that are not known.
+All texts are plain Unicode, without mark-up of any kind: write εₚ, 10⁶ and ≤, neither TeX nor HTML. Panels that
+cannot be drawn (NaN, an empty series, a negative number on a logarithmic axis, one name in two colours) are an error
+of :func:`check_panels`. Leave out points that are not known.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 
 from fed_ucbvi.core.colours import DARK_GREY, Dash, Marker
 from fed_ucbvi.core.errors import InputError
+
+LOOSE_WIDTH = 0.6
+"""Share of a category's width over which points that no line connects are spread."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Series:
         name: in the legend. May be empty for the only series of a panel, which then has no entry in the legend.
         x: texts for a panel with categories.
         low: lower end of the interval at each x; given together with ``high``.
-        line: whether a line connects the points.
+        line: True if a line connects the points.
         variant: the setting in which this curve differs from others of its name, such as ``εₚ = 0.1``.
         band: meaning of ``low`` and ``high``, such as ``95 % interval of the mean``; written in the legend.
     """
@@ -95,17 +98,18 @@ class Legend:
 
 def legend_of(panels: Iterable[Panel]) -> Legend:
     """The legend of a figure: a name is shown in its colour, a variant and a band in grey."""
-    everything = [series for panel in panels for series in panel.series]
-    markers = {(one.name, one.marker) for one in everything}
-    by_name = len(markers) == len({name for name, _ in markers})  # every name has one marker throughout
+    all_series = [series for panel in panels for series in panel.series]
+    names = {series.name for series in all_series}
+    names_with_markers = {(series.name, series.marker) for series in all_series}
+    by_name = len(names_with_markers) == len(names)  # every name has one marker throughout
     legend = Legend()
-    for one in everything:
-        if one.name:
-            legend.names.setdefault(one.name, _name_entry(one, by_name=by_name))
-        if one.name and one.variant:
-            legend.variants.setdefault(one.variant, _variant_entry(one, by_name=by_name))
-        if one.band and one.low is not None:
-            legend.bands.setdefault(one.band, Entry(one.band, DARK_GREY, "solid", "none", line=False, band=True))
+    for series in all_series:
+        if series.name:
+            legend.names.setdefault(series.name, _name_entry(series, by_name=by_name))
+        if series.name and series.variant:
+            legend.variants.setdefault(series.variant, _variant_entry(series, by_name=by_name))
+        if series.band and series.low is not None:
+            legend.bands.setdefault(series.band, _band_entry(series))
     return legend
 
 
@@ -130,6 +134,17 @@ def _variant_entry(series: Series, *, by_name: bool) -> Entry:
     )
 
 
+def _band_entry(series: Series) -> Entry:
+    return Entry(
+        text=series.band,
+        colour=DARK_GREY,
+        dash="solid",
+        marker="none",
+        line=False,
+        band=True,
+    )
+
+
 def colour_variable(colour: str) -> str:
     """The CSS variable of a page that holds a colour, or its lighter version on a dark background."""
     return f"--colour-{colour[1:].upper()}"
@@ -137,7 +152,8 @@ def colour_variable(colour: str) -> str:
 
 def check_panels(panels: Sequence[Panel], where: str) -> None:
     """Raise unless ``panels`` can be drawn as one figure; the message names ``where``, panel and series."""
-    looks: dict[tuple[str, str], str] = {}
+    colours: dict[str, str] = {}
+    dashes: dict[str, Dash] = {}
     for panel in panels:
         place = f"{where}, panel {panel.title!r}"
         if not panel.series:
@@ -146,34 +162,39 @@ def check_panels(panels: Sequence[Panel], where: str) -> None:
             fault = next(_faults(series, panel), None)
             if fault is not None:
                 raise InputError(f"{place}, series {series.full_name!r}{fault}")
-            for what, style in (("name", "colour"), ("variant", "dash")):
-                name = getattr(series, what)
-                look = getattr(series, style)
-                if name and looks.setdefault((what, name), look) != look:
-                    raise InputError(f"{where}: {what} {name!r} has more than one {style}; a legend shows one.")
+            name = series.name
+            variant = series.variant
+            if name and colours.setdefault(name, series.colour) != series.colour:
+                raise InputError(f"{where}: name {name!r} has more than one colour; a legend shows one.")
+            if variant and dashes.setdefault(variant, series.dash) != series.dash:
+                raise InputError(f"{where}: variant {variant!r} has more than one dash; a legend shows one.")
 
 
 def _faults(series: Series, panel: Panel) -> Iterator[str]:
+    """Reasons why a series cannot be drawn, to follow its name in a message."""
     if len(series.x) == 0:
         yield " is empty; leave it out."
     if (series.low is None) != (series.high is None):
         yield ": low and high go together; give both or neither."
-    columns: dict[str, tuple[Sequence[Any] | None, bool]] = {
-        "x": (None if isinstance(series.x[0], str) else series.x, panel.x_log),
-        "y": (series.y, panel.y_log),
-        "low": (series.low, False),
-        "high": (series.high, panel.y_log),
-    }
-    for name, (column, log) in columns.items():
-        if column is not None and len(column) != len(series.x):
-            yield f": {name} has {len(column)} entries, x has {len(series.x)}; one for each x."
-        for place, value in enumerate(() if column is None else column):
-            if value is None or not math.isfinite(value):
-                yield f": {name}[{place}] is {value}; leave out points that are not known."
-            elif log and value <= 0:
-                axis = "x" if name == "x" else "y"
-                text = f"which no logarithmic axis can hold; leave it out or set {axis}_log to False."
-                yield f": {name}[{place}] is {value}, {text}"
+    if not isinstance(series.x[0], str):
+        yield from _faults_of_numbers(series, "x", series.x, log=panel.x_log)
+    yield from _faults_of_numbers(series, "y", series.y, log=panel.y_log)
+    if series.low is not None:
+        yield from _faults_of_numbers(series, "low", series.low, log=False)
+    if series.high is not None:
+        yield from _faults_of_numbers(series, "high", series.high, log=panel.y_log)
+
+
+def _faults_of_numbers(series: Series, name: str, numbers: Sequence[Any], *, log: bool) -> Iterator[str]:
+    if len(numbers) != len(series.x):
+        yield f": {name} has {len(numbers)} entries, x has {len(series.x)}; one for each x."
+    for place, value in enumerate(numbers):
+        if value is None or not math.isfinite(value):
+            yield f": {name}[{place}] is {value}; leave out points that are not known."
+        elif log and value <= 0:
+            axis = "x" if name == "x" else "y"
+            text = f"which no logarithmic axis can hold; leave it out or set {axis}_log to False."
+            yield f": {name}[{place}] is {value}, {text}"
 
 
 def categories(panel: Panel) -> list[str]:
@@ -183,9 +204,17 @@ def categories(panel: Panel) -> list[str]:
 
 def positions(panel: Panel) -> list[list[float]]:
     """The x of every series as numbers; categories count from 0, and loose points in one share 60 % of its width."""
-    names = {name: float(number) for number, name in enumerate(categories(panel))}
-    if not names:
+    places = {name: float(number) for number, name in enumerate(categories(panel))}
+    if not places:
         return [[float(x) for x in series.x] for series in panel.series]
-    loose = [number for number, series in enumerate(panel.series) if not series.line]
-    moves = {number: 0.6 * ((place + 0.5) / len(loose) - 0.5) for place, number in enumerate(loose)}
-    return [[names[str(x)] + moves.get(number, 0.0) for x in series.x] for number, series in enumerate(panel.series)]
+    loose = sum(not series.line for series in panel.series)
+    loose_before = 0
+    found = []
+    for series in panel.series:
+        move = 0.0
+        if not series.line:
+            share = (loose_before + 0.5) / loose
+            move = LOOSE_WIDTH * (share - 0.5)
+            loose_before += 1
+        found.append([places[str(x)] + move for x in series.x])
+    return found

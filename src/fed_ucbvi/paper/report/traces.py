@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partialmethod
 from operator import attrgetter
 from typing import Any
 
@@ -25,7 +24,7 @@ from fed_ucbvi.results.run_table import LABELS, RunGroup, RunTable
 class Trace:
     """A finished run in brief: regret, rounds that ended and their bytes, both ways, at ``points``.
 
-    These are numbers of episodes from 0 to T, evenly on a logarithmic axis, with T/2 and powers of ten. Fingerprints
+    Points are numbers of episodes from 0 to T, evenly on a logarithmic axis, with T/2 and powers of ten. Fingerprints
     are equal for two runs whose rounds agree in length and regret, and different otherwise.
     """
 
@@ -43,19 +42,24 @@ class Trace:
 
     @classmethod
     def of(cls, run: RunData) -> Trace:
-        last = run.episodes_played
-        powers = [10**power for power in range(19) if 10**power < last]
-        grid = np.unique(np.concatenate([[0, last / 2, last], powers, np.geomspace(1, last, 400).round()]))
+        """The trace of a run."""
+        points = trace_points(run.episodes_played)
         records = run.records
-        sent = np.concatenate([[0], np.cumsum(records["bytes_up"] + records["bytes_down"])])
-        content = b"".join(records[name].tobytes() for name in ("length", "regret"))
-        totals = ("about", "regret", "rounds", "bytes_up", "bytes_down", "rules_fired")
+        bytes_by_round = np.cumsum(records["bytes_up"] + records["bytes_down"])
+        bytes_after_rounds = np.concatenate([[0], bytes_by_round])
+        rounds_ended = np.searchsorted(run.round_ends, points, side="right")
+        content = records["length"].tobytes() + records["regret"].tobytes()
         return cls(
-            **{name: getattr(run, name) for name in totals},
-            points=grid,
-            regret_so_far=run.regret_at(grid),
-            rounds_so_far=run.rounds_at(grid).astype(np.float64),
-            bytes_so_far=sent[np.searchsorted(run.round_ends, grid, side="right")].astype(np.float64),
+            about=run.about,
+            regret=run.regret,
+            rounds=run.rounds,
+            bytes_up=run.bytes_up,
+            bytes_down=run.bytes_down,
+            rules_fired=run.rules_fired,
+            points=points,
+            regret_so_far=run.regret_at(points),
+            rounds_so_far=run.rounds_at(points).astype(np.float64),
+            bytes_so_far=bytes_after_rounds[rounds_ended].astype(np.float64),
             fingerprint=hashlib.sha256(content).hexdigest(),
         )
 
@@ -63,37 +67,63 @@ class Trace:
     def episodes_played(self) -> int:
         return int(self.points[-1])
 
-    def _at(self, curve: str, episodes: npt.ArrayLike) -> FloatArray:
-        """A curve after so many episodes; linear between points."""
-        return np.asarray(np.interp(np.asarray(episodes, dtype=np.float64), self.points, getattr(self, curve)))
+    def regret_at(self, episodes: npt.ArrayLike) -> FloatArray:
+        """Regret after so many episodes; linear between points."""
+        return self._interpolated(self.regret_so_far, episodes)
 
-    regret_at = partialmethod(_at, "regret_so_far")
-    rounds_at = partialmethod(_at, "rounds_so_far")
-    bytes_at = partialmethod(_at, "bytes_so_far")
+    def rounds_at(self, episodes: npt.ArrayLike) -> FloatArray:
+        """Rounds that ended after so many episodes; linear between points."""
+        return self._interpolated(self.rounds_so_far, episodes)
+
+    def bytes_at(self, episodes: npt.ArrayLike) -> FloatArray:
+        """Bytes of the rounds that ended after so many episodes; linear between points."""
+        return self._interpolated(self.bytes_so_far, episodes)
+
+    def _interpolated(self, curve: FloatArray, episodes: npt.ArrayLike) -> FloatArray:
+        x = np.asarray(episodes, dtype=np.float64)
+        return np.asarray(np.interp(x, self.points, curve))
+
+
+def trace_points(episodes: int) -> FloatArray:
+    """Numbers of episodes at which the trace of a run of so many episodes has points."""
+    special = [0, episodes / 2, episodes]
+    powers = [10**power for power in range(19) if 10**power < episodes]
+    evenly = np.geomspace(1, episodes, 400).round()
+    return np.unique(np.concatenate([special, powers, evenly]))
 
 
 Pair = tuple[Any, Trace]
-"""A job (:class:`~fed_ucbvi.sweeps.job.Job`), whose ``settings`` and ``seed`` are what was asked for, and its run."""
+"""A job (:class:`~fed_ucbvi.sweeps.job.Job`), of which ``settings`` and ``seed`` are read, and its run."""
 Traces = RunTable[Trace]
-"""Runs by what their jobs asked for. Runs with the same seed are paired: they had the same MDP and agents."""
+"""Runs by the settings of their jobs. Runs with the same seed are paired: they had the same MDP and agents."""
 Group = RunGroup[Trace]
 Measure = Callable[[Any], float]
-"""Of a trace, or of another run in brief."""
+"""A number for a trace, or for another run in brief."""
 regret: Measure = attrgetter("regret")
 rounds: Measure = attrgetter("rounds")
 
 
 def megabytes(run: Any) -> float:
-    """Sent both ways, all agents together."""
+    """Megabytes sent both ways, all agents together."""
     return float(run.bytes_up + run.bytes_down) / 1e6
 
 
 def table_of(pairs: Iterable[Pair]) -> Traces:
     """Runs by setting, in the order of the jobs."""
-    return RunTable.of_rows((_labelled(job.settings, trace), (("run", job.seed),), trace) for job, trace in pairs)
+    rows = []
+    for job, trace in pairs:
+        settings = _with_recorded_labels(job.settings, trace.about)
+        seeds = (("run", job.seed),)
+        rows.append((settings, seeds, trace))
+    return RunTable.of_rows(rows)
 
 
-def _labelled(settings: Mapping[str, Any], trace: Trace) -> dict[str, Any]:
-    """The settings with the labels that the run has on record, where the code that knows them is missing."""
-    unknown = (written for name, written in LABELS.items() if settings[written] == settings[name])
-    return {**settings, **{written: text for written in unknown if (text := getattr(trace.about, written))}}
+def _with_recorded_labels(settings: Mapping[str, Any], about: About) -> dict[str, Any]:
+    """The settings with the labels that the run has on record, where the code that defines them is missing."""
+    labelled = dict(settings)
+    recorded = {"label": about.label, "environment_label": about.environment_label}
+    for name, label_name in LABELS.items():
+        has_no_label = settings[label_name] == settings[name]
+        if has_no_label and recorded[label_name]:
+            labelled[label_name] = recorded[label_name]
+    return labelled
