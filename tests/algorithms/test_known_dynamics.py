@@ -29,6 +29,7 @@ from fed_ucbvi.algorithms import ALGORITHMS
 from fed_ucbvi.algorithms.known_dynamics import FedKLUCBVIOverLaws, LawServer
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray
+from fed_ucbvi.engine.assumptions import Circumstances, slack_of_agents
 from fed_ucbvi.engine.law_party import LawParty
 from fed_ucbvi.engine.problems import KnownProblem
 from fed_ucbvi.engine.simulation import Simulation
@@ -402,6 +403,28 @@ def test_a_run_ends_once_its_gap_is_certified() -> None:
     assert result.episodes_played < 20_000
     best = float(federation.common.solve().V[0, 0])
     assert best - float(federation.common.evaluate(result.policy)[0, 0]) <= 0.4
+
+
+def test_certificates_say_what_is_assumed_of_known_dynamics() -> None:
+    federation = random_world(13, agents=4)
+    result = run(FedKLUCBVI(), federation, 20_000, until_gap=0.4, progress=False)
+    assumptions = " ".join(result.certificates[-1].assumed)
+    assert "drawn by one of 3 laws that the known dynamics name" in assumptions
+    assert "stationary" not in assumptions
+
+
+def test_the_slack_of_agents_that_differ_covers_rewards_by_outcome() -> None:
+    """``V_1 >= V^k*_1 - eps_p H (H+1)/2 - H eps_r`` for every agent k, with rewards that are the same for all."""
+    for seed in range(20):
+        federation = random_world(seed, agents=3, alike=False, horizon=3)
+        dynamics = dynamics_of(federation)
+        facts = Circumstances.over_laws(dynamics, eps_p=federation.eps_p, warm_start=False)
+        simulation = simulation_of(federation, 60, seed)
+        slack = slack_of_agents(simulation.setting, facts.eps_r)
+        assert slack == pytest.approx(federation.eps_p * 3 * 4 / 2)
+        best = max(float(federation.agent(k).solve().V[0, 0]) for k in range(3))
+        for _ in synchronisations(simulation):
+            assert float(simulation.server.V[0, 0]) >= best - slack
 
 
 def test_bytes_are_those_of_laws() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.problem.dynamics import Dynamics
 from fed_ucbvi.problem.units import Units
 
 
@@ -73,11 +76,26 @@ class Circumstances:
         stationary: True if visits of all steps are counted together.
         warm_start: True if the run began with counts.
         eps_r: largest difference of two agents' rewards, 0 or NaN where it is not known.
+        dynamics: known dynamics by whose laws visits are counted; None where they are counted by state and action.
     """
 
     stationary: bool = False
     warm_start: bool = False
     eps_r: float = 0.0
+    dynamics: Dynamics | None = None
+
+    @classmethod
+    def over_laws(cls, dynamics: Dynamics, *, eps_p: float, warm_start: bool) -> Circumstances:
+        """Facts about a run that counts by law and outcome.
+
+        Rewards by outcome are weighed by laws that differ, so what they cost is ``eps_p`` more per step
+        (Theorem 8 in ``docs/kl_proofs.md``).
+        """
+        rewards = dynamics.rewards
+        assert rewards is not None
+        between_agents = float(np.ptp(rewards, axis=0).max())
+        by_outcome = eps_p if rewards.shape[-1] > 1 else 0.0
+        return cls(warm_start=warm_start, eps_r=between_agents + by_outcome, dynamics=dynamics)
 
 
 def assumptions_of_returns(
@@ -103,6 +121,8 @@ def assumptions_of_returns(
 
 def assumptions_of_model(setting: Setting, facts: Circumstances, best_at_most: str) -> list[str]:
     """Assumptions of what follows from counts; ``best_at_most`` is what is proved where agents differ, if they do."""
+    if facts.dynamics is not None:
+        return [_known_dynamics(facts.dynamics), *_first_states_and_agents(setting, facts, best_at_most)]
     sentences = [
         "The state holds everything that matters for the next state and the reward; if states are bins, all "
         "observations in one bin behave alike."
@@ -115,6 +135,20 @@ def assumptions_of_model(setting: Setting, facts: Circumstances, best_at_most: s
         sentences.append(
             "Rewards are deterministic: the same step, state and action always pay the same (random_rewards=False)."
         )
+    return [*sentences, *_first_states_and_agents(setting, facts, best_at_most)]
+
+
+def _known_dynamics(dynamics: Dynamics) -> str:
+    laws = "one law" if dynamics.laws == 1 else f"one of {dynamics.laws:,} laws"
+    return (
+        f"Every outcome is drawn by {laws} that the known dynamics name for its step, state and action, whatever "
+        "came before, and leads to the next state and the reward that they name."
+    )
+
+
+def _first_states_and_agents(setting: Setting, facts: Circumstances, best_at_most: str) -> list[str]:
+    """Assumptions about first states, differences between agents, and a warm start."""
+    sentences = []
     if setting.starts_known:
         sentences.append("The law of the first state is that of the problem's table.")
     else:

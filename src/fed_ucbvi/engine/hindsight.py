@@ -367,9 +367,9 @@ def certify_from_logs(
     share = check_number("learn_from", learn_from, above=0, below=1)
     first = [_episodes(log, slice(None, _cut(log, share))) for log in logs]
     rest = [_episodes(log, slice(_cut(log, share), None)) for log in logs]
-    watched = Hindsight(
-        dynamics, incumbent, agents=len(logs), delta=2.0 * delta, alike=alike
-    )  # one candidate has half
+    of_first_candidate = check_number("delta", delta, above=0, below=0.5)
+    of_all_candidates = 2.0 * of_first_candidate
+    watched = Hindsight(dynamics, incumbent, agents=len(logs), delta=of_all_candidates, alike=alike)
     watched.add(first)
     policy = plan_from_outcomes(dynamics, watched.counts.sum(axis=0))
     watched.propose(policy)

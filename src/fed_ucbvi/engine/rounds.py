@@ -34,6 +34,7 @@ from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import check_plan, checked_broadcast
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.first_states import largest_start_value, smallest_start_value
+from fed_ucbvi.algorithms.known_dynamics import FedKLUCBVIOverLaws
 from fed_ucbvi.algorithms.state_memory import check_server_memory
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, MaskArray, PolicyArray
@@ -202,6 +203,12 @@ class Engine:
                 warm_start=counts is not None,
                 eps_r=0.0 if known is None else known.eps_r,
             )
+            if isinstance(self.algorithm, FedKLUCBVIOverLaws):
+                circumstances = Circumstances.over_laws(
+                    self.algorithm.dynamics,
+                    eps_p=setting.eps_p,
+                    warm_start=counts is not None,
+                )
             self.assurance = Assurance(promises, setting, lambda: self.units, circumstances)
         check_server_memory(self.algorithm, setting)
         self.server = self.algorithm.new_server(setting)
