@@ -17,6 +17,7 @@ import numpy as np
 
 from fed_ucbvi import Federation, FedKLUCBVI, gridworld
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.algorithms.count_reporting import as_count_reporting
 from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.engine.parts import part_of
 from fed_ucbvi.engine.play_ahead import PartyMessage, PlayAhead, StopRound, play_in_step
@@ -57,6 +58,7 @@ class Federated:
 
     def __init__(self, world: Federation, episodes: int, absences: Absences, seed: int) -> None:
         self.plan = plan_for(FedKLUCBVI(), world, episodes, seed=seed)
+        self.algorithm = as_count_reporting(self.plan.algorithm, "does not report counts.")
         self.engine = NetworkEngine(self.plan)
         self.absences = absences
         self.parties = [
@@ -96,15 +98,15 @@ class Federated:
 
     def _synchronise(self, server: Any, reporting: list[int]) -> None:
         total = summed(self._report(i) for i in reporting)
-        self.plan.algorithm.add_counts(server, self.plan.read_counts(total))
+        self.algorithm.add_counts(server, self.plan.read_counts(total))
 
     def _report(self, i: int) -> Message:
-        return self.plan.listed(self.plan.algorithm.new_counts(self.parties[i].agents, ()))
+        return self.plan.listed(self.algorithm.new_counts(self.parties[i].agents, ()))
 
     def _play(self, request: Play, here: list[int]) -> PlayedRound:
         engine = self.engine
         for i in here:
-            self.plan.algorithm.settle_report(self.parties[i].agents, request.broadcast, used=self.used[i])
+            self.algorithm.settle_report(self.parties[i].agents, request.broadcast, used=self.used[i])
             self.used[i] = False
 
         def ask_all(message: PartyMessage) -> list[Any]:

@@ -141,6 +141,7 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     weighed = {"up": 0, "down": 0, "messages_up": 0, "messages_down": 0}
     M = federation.agents
     sizes = algorithm.message_sizes(fused.setting)
+    takes_sums = algorithm.grid(fused.setting) is not None
     sparse = bool(sizes.listed)
     entries: list[int] = []
 
@@ -164,9 +165,9 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
 
         def report(self, agents: Any, query: Any, exchange: int) -> Any:
             message = algorithm.report(agents, query, exchange)
-            assert all(len(array) == (1 if algorithm.pools else M) for array in message)
+            assert all(len(array) == (1 if takes_sums else M) for array in message)
             entries.append(sum(int(np.count_nonzero(array)) for array in message))
-            if algorithm.pools:  # the paper's message, one for each agent
+            if takes_sums:  # the paper's message, one for each agent
                 weighed["up"] += M * sizes.reports // sizes.exchanges
             else:
                 weighed["up"] += sum(array.nbytes for array in message)
@@ -180,7 +181,7 @@ def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_the
     while not fused.done:
         fused.advance()
         spelt_out.advance()
-        for side in ("server",) if algorithm.pools else ("server", "agents"):
+        for side in ("server",) if takes_sums else ("server", "agents"):
             mine = getattr(fused, side).arrays()
             theirs = getattr(spelt_out, side).arrays()
             for name, array in mine.items():
@@ -218,14 +219,13 @@ def test_declared_message_sizes_are_those_of_the_arrays(variant: str, environmen
     sizes = algorithm.message_sizes(setting)
     server = algorithm.new_server(setting)
     agent = algorithm.new_agents(setting, FleetTables.placeholder(setting))
-    queries = [algorithm.query(server, exchange) for exchange in range(algorithm.exchanges(setting))]
-    assert sizes.exchanges == len(queries)
+    queries = [algorithm.query(server, exchange) for exchange in range(sizes.exchanges)]
     assert sizes.broadcast == sum(written(array) for array in algorithm.broadcast(server))
     assert {sizes.query} == {sum(written(array) for array in query) for query in queries}
     if sizes.listed:
         assert sizes.reports == 0
         assert sizes.listed == (server.table.visits.size * federation.states, server.table.visits.size)
-    elif algorithm.pools:  # four tables of the paper, whatever words the exact sums take
+    elif algorithm.grid(setting) is not None:  # four tables of the paper, whatever words the exact sums take
         assert sizes.reports == federation.horizon * 4 * 8 * federation.states * federation.actions
     else:
         reports = [algorithm.report(agent, query, exchange) for exchange, query in enumerate(queries)]

@@ -154,7 +154,7 @@ def test_the_report_of_one_agent_is_the_message_of_the_pseudocode() -> None:
         grid = algorithm.grid(problem.setting)
         naive = problem.naive(Options("practical", 0.5))
         H = problem.federation.horizon
-        assert algorithm.exchanges(problem.setting) == H
+        assert algorithm.message_sizes(problem.setting).exchanges == H
         for exchange in range(H):
             h = H - 1 - exchange
             report = algorithm.report(agents, algorithm.query(server, exchange), exchange)

@@ -97,7 +97,7 @@ def test_messages_have_the_shapes_of_the_paper_and_there_is_one_exchange_without
     setting = setting_of(federation)
     agents = algorithm.new_agents(setting, FleetTables(3, federation.successors, federation.rewards))
     server = algorithm.new_server(setting)
-    assert (algorithm.exchanges(setting), algorithm.query(server, 0)) == (1, ())
+    assert (algorithm.message_sizes(setting).exchanges, algorithm.query(server, 0)) == (1, ())
     broadcast = algorithm.broadcast(server)
     report = algorithm.report(agents, (), 0)
     assert ([array.shape for array in broadcast], [array.shape for array in report]) == FORMS[kind]

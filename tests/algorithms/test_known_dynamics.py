@@ -26,6 +26,7 @@ from fed_ucbvi import (
     run,
 )
 from fed_ucbvi.algorithms import ALGORITHMS
+from fed_ucbvi.algorithms.count_reporting import as_count_reporting
 from fed_ucbvi.algorithms.known_dynamics import FedKLUCBVIOverLaws, LawServer
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.core.types import CountArray, FloatArray
@@ -188,7 +189,8 @@ def test_pessimistic_values_are_smallest_means_over_balls_that_hold_the_laws() -
     counts = counts_at_the_end(simulation)
     totals = counts.sum(axis=0)
     policy = np.zeros((2, 3), dtype=np.int32)
-    found = simulation.algorithm.pessimistic_values(simulation.setting, simulation.server, policy, 0.1)
+    algorithm = as_count_reporting(simulation.algorithm, "does not report counts.")
+    found = algorithm.pessimistic_values(simulation.setting, simulation.server, policy, 0.1)
     V = np.zeros(3)
     for h in (1, 0):
         below = np.zeros(3)
@@ -208,7 +210,8 @@ def test_pessimistic_values_are_below_the_value_of_the_recommended_policy() -> N
         simulation = simulation_of(federation, 60, seed)
         counts_at_the_end(simulation)
         policy = simulation.plan().policy
-        low = simulation.algorithm.pessimistic_values(simulation.setting, simulation.server, policy, 0.05)
+        algorithm = as_count_reporting(simulation.algorithm, "does not report counts.")
+        low = algorithm.pessimistic_values(simulation.setting, simulation.server, policy, 0.05)
         assert (low <= federation.agent(0).evaluate(policy) + 1e-12).all()
 
 

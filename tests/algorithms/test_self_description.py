@@ -135,7 +135,10 @@ TABLES = FleetTables(1, np.zeros((1, 3, 2, 2), dtype=np.int32), np.zeros((1, 1, 
 def reports_of(algorithm: Any) -> list[Any]:
     server = algorithm.new_server(SETTING)
     agents = algorithm.new_agents(SETTING, TABLES)
-    return [algorithm.report(agents, algorithm.query(server, e), e) for e in range(algorithm.exchanges(SETTING))]
+    return [
+        algorithm.report(agents, algorithm.query(server, e), e)
+        for e in range(algorithm.message_sizes(SETTING).exchanges)
+    ]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

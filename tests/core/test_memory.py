@@ -92,10 +92,11 @@ def test_predicted_memory_is_the_size_of_the_arrays(name: str) -> None:
     world = gridworld(agents=agents, rows=8, columns=5, horizon=12)
     tables = FleetTables(agents, world.successors, world.rewards)
     shape = algorithm.counting.shape(12, 40, 4)
-    touched = VisitedCells.empty(agents, shape) if algorithm.pools else None
+    pooled = algorithm.grid(setting) is not None
+    touched = VisitedCells.empty(agents, shape) if pooled else None
     made = algorithm.new_agents(setting, tables._replace(touched=touched))
     taken = array_bytes(made) - array_bytes(tables._replace(touched=touched))
-    assert agents_bytes(algorithm, setting, tables, pooled=algorithm.pools) == taken
+    assert agents_bytes(algorithm, setting, tables, pooled=pooled) == taken
 
 
 def test_run_with_too_many_agents_is_refused_before_their_tables_are_made(

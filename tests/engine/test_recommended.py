@@ -359,7 +359,7 @@ def bytes_of_one_recommendation(algorithm: FedUCBVI, federation: Federation) -> 
     pairs = federation.states * federation.actions
     up = 0
     down = 0
-    for exchange in range(algorithm.exchanges(simulation.setting)):
+    for exchange in range(algorithm.message_sizes(simulation.setting).exchanges):
         query = algorithm.query(planner, exchange)
         report = algorithm.report(simulation.agents, query, exchange)
         down += 3 * sum(array.nbytes for array in query)
@@ -539,7 +539,7 @@ def test_a_node_answers_a_planner_only_if_the_algorithm_plans(algorithm: Any, ex
     node.answer(Start(1, 0, 0, 10, 1, tuple(algorithm.broadcast(server))))
     node.answer(Stop(1, 1))
     for exchange in range(exchanges):
-        arrays = tuple(algorithm.query(server, exchange % algorithm.exchanges(plan.setting)))
+        arrays = tuple(algorithm.query(server, exchange % algorithm.message_sizes(plan.setting).exchanges))
         assert node.answer(Query(1, exchange, arrays)) is not None
     with pytest.raises(InputError, match="does not fit"):
         node.answer(Query(1, exchanges, arrays))

@@ -322,7 +322,7 @@ def test_asking_for_a_report_twice_gives_the_same(name: str) -> None:
     visits.reshape((visits.shape[1], -1))[:, 0] = 1  # one agent: the first state, and the first action of its set
     transitions.reshape((visits.shape[1], -1))[:, 0] = 1
     algorithm.absorb(agents, broadcast[0], transitions, visits)
-    for exchange in range(algorithm.exchanges(setting)):
+    for exchange in range(algorithm.message_sizes(setting).exchanges):
         query = algorithm.query(server, exchange)
         first = tuple(array.copy() for array in algorithm.report(agents, query, exchange))
         np.testing.assert_equal(algorithm.report(agents, query, exchange), first)

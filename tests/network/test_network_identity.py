@@ -70,7 +70,7 @@ def test_the_network_gives_the_simulations_run_however_agents_are_spread(case: s
         assert np.array_equal(node.policy.table, outcome.run.policy)
     assert outcome.run.about.agents == 8
     assert outcome.events == []
-    if algorithm.pools:  # compare every agent's own counts with those of a simulation that keeps them
+    if algorithm.grid(simulation.setting) is not None:
         simulation = finished(Simulation(algorithm, counted_apart(world), episodes, seed))
     expected = simulation.agents.arrays()
     for array_name, array in expected.items():

@@ -176,7 +176,7 @@ def play(node: Node, episodes: int) -> Played | None:
 def reports(node: Node, task: RunPlan, round_number: int = 1) -> list[tuple[Any, ...]]:
     server = task.algorithm.new_server(task.setting)
     found = []
-    for exchange in range(task.algorithm.exchanges(task.setting)):
+    for exchange in range(task.algorithm.message_sizes(task.setting).exchanges):
         most = task.setting.horizon if exchange > 0 else 0
         query = tuple(np.minimum(V, most).astype(V.dtype) for V in task.algorithm.query(server, exchange))
         answer: Any = node.answer(Query(round_number, exchange, query))

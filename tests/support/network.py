@@ -358,7 +358,7 @@ def assert_simulation(outcome: Outcome, plan: RunPlan, *, secure: bool = False) 
         driver="episodes",
         progress=False,
     )
-    added_alike = plan.algorithm.pools and world.pay_alike and len(world.rewards) == 1
+    added_alike = plan.algorithm.grid(plan.setting) is not None and world.pay_alike and len(world.rewards) == 1
     fixed = bool((world.initial == 1).any(axis=-1).all())
     assert_same(outcome.run, simulated, regret=added_alike or fixed, secure=secure)
     if not secure:
@@ -407,7 +407,7 @@ def played_by_hand(algorithm: Any, world: Federation, setting: Setting, playing:
         played += length
         first = requesting[0] if requesting else RoundEnd(length)
         rounds.append(first._replace(requests=len(requesting)))
-        for exchange in range(algorithm.exchanges(setting) if requesting else 0):
+        for exchange in range(algorithm.message_sizes(setting).exchanges if requesting else 0):
             query = algorithm.query(server, exchange)
             rows = [algorithm.report(agents[i], query, exchange) for i in playing]
             whole = tuple(np.concatenate(each) for each in zip(*rows, strict=True))

@@ -41,7 +41,6 @@ from fed_ucbvi.core.sampling.levels import ONE_LEVEL, LevelLaw
 from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 
 if TYPE_CHECKING:
-    from fed_ucbvi.problem.dynamics import Dynamics
     from fed_ucbvi.problem.federation import Federation
 
 Array = npt.NDArray[Any]
@@ -168,7 +167,7 @@ class FleetTables(NamedTuple):
             or unknown these are the mean rewards of the round, changed in place by whoever collects the data.
         first_agent: its number in the federation.
         touched: where a round went, if the round's transitions are pooled: one table for all agents. Only for
-            algorithms that :attr:`Algorithm.pools`.
+            algorithms that take sums (:meth:`Algorithm.grid`).
         reward_sums: ``(m or 1, steps, S, A)``, sums of ``ceil(r 2^f)`` over the visits of the round, where rewards
             are random and the algorithm takes sums on a grid (:meth:`Algorithm.grid`); changed in place likewise.
             They hold only where the round has been.
@@ -388,9 +387,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
             agent went through, only where its owner has agreed.
         asks_to_plan: whether a planner needs the exchanges of one more synchronisation; otherwise it has its plan as
             soon as it is made.
-        server_counts: whether reports are the counts that are new since the last one. The server adds them to a table
-            of all counts, so a planner needs an exchange only after a round without a synchronisation, and agents may
-            be told to play another policy than the server's.
     """
 
     name: ClassVar[str]
@@ -399,7 +395,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     single_agent: ClassVar[bool] = False
     report_type: ClassVar[type[Any]] = tuple
     asks_to_plan: ClassVar[bool] = False
-    server_counts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -429,12 +424,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def budgets(self, agents: AgentsT, broadcast: Message) -> Budgets:
         """Agent side: after how many visits each agent requests a synchronisation."""
 
-    def settle_report(self, agents: AgentsT, broadcast: Message, *, used: bool) -> None:
-        """Agent side, before a round over the network: whether the server has used these agents' last report.
-
-        If not, it goes with the next. Only where servers keep all that was reported (:attr:`server_counts`).
-        """
-
     def synchronisation_rule(self, setting: Setting) -> Any:
         """The rule of :meth:`budgets`, if it is a :class:`~fed_ucbvi.SynchronisationRule`; otherwise None."""
         return None
@@ -462,20 +451,11 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     def message_sizes(self, setting: Setting) -> MessageSizes:
         """Bytes of the messages between the server and one agent, computed without making them."""
 
-    def new_counts(self, agents: AgentsT, query: Message) -> CountTable:
-        """Agent side, where :attr:`server_counts`: what is new, of which a report is one form."""
-        raise InputError(f"reports of {self.name} are not what is new.")
-
-    def add_counts(self, server: ServerT, new: CountTable) -> None:
-        """Server side, likewise: the same as :meth:`aggregate`, of counts that have been read already."""
-        raise InputError(f"reports of {self.name} are not what is new.")
-
-    def exchanges(self, setting: Setting) -> int:
-        """How many query-report pairs one synchronisation takes; by default one."""
-        return 1
-
     def synchronise(self, server: ServerT, agents: AgentsT, setting: Setting) -> None:
-        """All exchanges of one synchronisation in one process; by default message by message."""
+        """All exchanges of one synchronisation in one process; by default message by message.
+
+        The number of exchanges is that of :meth:`message_sizes`.
+        """
         exchange_messages(self, server, agents, setting)
 
     def new_planner(self, setting: Setting, server: ServerT) -> ServerT | None:
@@ -486,41 +466,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """
         return None
 
-    def with_dynamics(self, dynamics: Dynamics) -> Algorithm[Any, Any]:
-        """The algorithm that uses what is known of a problem, or raise; by default nothing can be used."""
-        raise InputError(
-            f"{self.name} counts visits by step, state and action, and cannot use known dynamics. Use fed-kl-ucbvi, "
-            "or federation.without_dynamics()."
-        )
-
-    def counted_setting(self, setting: Setting) -> Setting:
-        """The setting with the sizes of the tables in which visits are counted; by default those of the problem."""
-        return setting
-
-    def certifying(self, delta: float) -> Algorithm[ServerT, AgentsT]:
-        """The same, whose values are optimistic with probability ``1 - delta`` by proof; raise if there is none."""
-        raise InputError(
-            f"the values of {self.name} are not proved to be optimistic, so it cannot certify how near a policy is "
-            "to the best (until_gap). Use fed-kl-ucbvi."
-        )
-
-    def start_delta(self, setting: Setting) -> float:
-        """Probability with which the optimistic value of an unknown first state may fail: 0.05 by default.
-
-        Where optimism is proved, this is the share of one event of its union
-        (:mod:`fed_ucbvi.algorithms.first_states`).
-        """
-        return 0.05
-
-    def pessimistic_values(self, setting: Setting, server: ServerT, policy: IndexArray, delta: float) -> FloatArray:
-        """Below the values ``(H+1, S)`` of a policy with probability ``1 - delta``, by counts alone; 0 by default."""
-        return np.zeros((setting.horizon + 1, setting.states))
-
-    def cautious_plan(self, setting: Setting, planner: ServerT) -> tuple[IndexArray, FloatArray] | None:
-        """A plan that does not trust thin counts, and its values ``(H+1, S)`` by the counts; None by default."""
-        return None
-
-    # ------------------------------------------------------------------------------------------ what else it may say
+    # ------------------------------------------------------------------------------------------------ further choices
 
     @property
     def stops_jointly(self) -> bool:
@@ -549,13 +495,6 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Warnings to give before the run; by default none."""
         return []
 
-    def check_agents(self, agents: int) -> None:
-        if self.single_agent and agents > 1:
-            raise InputError(
-                f"{self.name} is for a single agent, and this federation has {agents}. Use an algorithm for several "
-                "agents, or agents=1."
-            )
-
     @property
     def sent_values(self) -> SentValues:
         """Places of values in the server's messages, which nodes check; by default there are none."""
@@ -564,17 +503,11 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
     # ------------------------------------------------------------------ sums and counts that stand for several agents
 
     def grid(self, setting: Setting) -> Grid | None:
-        """The grid of its sums; None if it takes rows."""
+        """The grid of the sums that the server takes; None, as by default, if it takes a row of each agent.
+
+        In sums all visits count alike, so that agents can be counted in one table.
+        """
         return None
-
-    @property
-    def pools(self) -> bool:
-        """Whether it takes sums in which all visits count alike, so that agents can be counted in one table."""
-        return False
-
-    def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
-        """Counts of a node's logs, to be reported with what is new (:attr:`server_counts`)."""
-        raise InputError(f"{self.name} takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone.")
 
     def counts_of(self, server: ServerT, agents: AgentsT | None) -> CountTable:
         """What the agents have counted, for a later run; what they have reported, where there are none."""
@@ -603,9 +536,32 @@ def check_message(name: str, what: str, message: Message) -> None:
         )
 
 
+AlgorithmClassT = TypeVar("AlgorithmClassT", bound=type[Any])
+
+_CHECKED_BY_TESTS: set[type[Any]] = set()
+
+
+def checked_by_tests(kind: AlgorithmClassT) -> AlgorithmClassT:
+    """Declare that tests check the results of a class of algorithms, so that rounds need not; a class decorator.
+
+    It is for this class alone: what its subclasses return is checked in every round.
+    """
+    _CHECKED_BY_TESTS.add(kind)
+    return kind
+
+
 def needs_checks(algorithm: Algorithm[Any, Any]) -> bool:
-    """True if the results of an algorithm are checked in every round; those of this package are checked by tests."""
-    return not type(algorithm).__module__.startswith("fed_ucbvi.")
+    """True if the results of an algorithm are checked in every round; see :func:`checked_by_tests`."""
+    return type(algorithm) not in _CHECKED_BY_TESTS
+
+
+def check_agents(algorithm: Algorithm[Any, Any], agents: int) -> None:
+    """Raise if an algorithm is for a single agent, and there are more."""
+    if algorithm.single_agent and agents > 1:
+        raise InputError(
+            f"{algorithm.name} is for a single agent, and this federation has {agents}. Use an algorithm for several "
+            "agents, or agents=1."
+        )
 
 
 def check_report(algorithm: Algorithm[Any, Any], report: Message) -> None:
@@ -630,7 +586,7 @@ def exchange_messages(
 
     ``tamper`` may change the reports of an exchange, in place, before the server sees them.
     """
-    for exchange in range(algorithm.exchanges(setting)):
+    for exchange in range(algorithm.message_sizes(setting).exchanges):
         report = algorithm.report(agents, algorithm.query(server, exchange), exchange)
         check_report(algorithm, report)
         if tamper is not None:

@@ -3,17 +3,14 @@
 The server uses nothing but sums over agents, so a fleet need not know which agent made which transition. Each agent's
 own visits are kept only where its rule reads them. Work after a round is done only where the round has been.
 
-Fed-UCBVI's agents keep all their counts, from which they answer the server's queries. Agents of a :class:`Counted`
-algorithm keep and report the counts that are new.
+Fed-UCBVI's agents keep all their counts, from which they answer the server's queries. Agents of a
+:class:`~fed_ucbvi.algorithms.count_reporting.CountReporting` algorithm keep and report the counts that are new.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,20 +19,13 @@ from fed_ucbvi.algorithms.base import (
     Array,
     Budgets,
     Counting,
-    EstimatesT,
     FleetTables,
-    Message,
-    MessageSizes,
-    RuleT,
     Setting,
-    TableServer,
     VisitedCells,
-    added_up,
 )
 from fed_ucbvi.algorithms.count_table import CountTable, NewCounts, add_rows
 from fed_ucbvi.algorithms.counters import Counters, counter_type, pair_of
 from fed_ucbvi.algorithms.exact_sums import Grid, on_grid, plus
-from fed_ucbvi.algorithms.increments import Increments, Support, increments_of, listed_counts
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.synchronisation_rules import Doubling, DoublingRule, global_limit, is_local, local_limit
 from fed_ucbvi.core.compiling import compiled
@@ -177,141 +167,6 @@ class CountingAgents:
             limits[...] = self.rule.limits(own, N, self.federation_size)
             self.current = self.rule.shared and self.everyone and touched is not None
         self.current &= self.table.is_empty  # else N is to change also where an earlier round went
-
-
-# -------------------------------------------------------------------------------------------------- the algorithms
-
-
-@dataclass
-class CountingServer(TableServer[EstimatesT, RuleT], ABC):
-    """A server that makes its estimates from a ``table`` of all counts; ``updates`` of them count how often."""
-
-    table: CountTable
-
-    @abstractmethod
-    def update(self) -> None:
-        """Make values and policy from the table."""
-
-    def planner(self, estimates: EstimatesT, rule: RuleT) -> Self:
-        """One that plans by another rule from all counts; reports to it are added to a copy of them."""
-        planner = replace(self, estimates=estimates, rule=rule, table=self.table.copy())
-        planner.table.fresh[:] = True
-        planner.update()
-        planner.estimates.updates[:] = self.estimates.updates
-        return planner
-
-    def arrays(self) -> dict[str, Array]:
-        return {**super().arrays(), **{f"table_{name}": array for name, array in self.table._asdict().items()}}
-
-    def make_room(self, arrays: Mapping[str, Array]) -> None:
-        """Have a table as wide as that which was saved."""
-        self.table = self.table.widened(arrays["table_transitions"].shape[3])
-
-
-ServerT = TypeVar("ServerT", bound=Any)
-"""A :class:`CountingServer` with a ``grid``."""
-
-
-class Counted(Algorithm[ServerT, CountingAgents], Generic[ServerT]):
-    """An algorithm whose agents report what is new, once a synchronisation, and whose server keeps all counts.
-
-    Reports are sums of integers, so it does not matter how agents are grouped. The server says how many
-    synchronisations it has completed, ``updates`` of its estimates. What agents counted while they knew of fewer was
-    part of one of them.
-    """
-
-    asks_to_plan: ClassVar[bool] = True
-    server_counts: ClassVar[bool] = True
-    report_type: ClassVar[type[Any]] = Increments
-    pools = True  # all visits count alike
-
-    def new_agents(self, setting: Setting, tables: FleetTables) -> CountingAgents:
-        grid = self.grid(setting)
-        assert grid is not None
-        return CountingAgents(self, setting, tables, grid)
-
-    def broadcast(self, server: ServerT) -> Message:
-        """The policy, N ``[H or 1,S,A]``, and how many synchronisations the server has completed, ``[1]``."""
-        return server.policy, server.table.visits, server.estimates.updates
-
-    def budgets(self, agents: CountingAgents, broadcast: Message) -> Budgets:
-        policy, N, completed = broadcast
-        agents.confirm(int(completed[0]))
-        return agents.budgets(policy, N)
-
-    def settle_report(self, agents: CountingAgents, broadcast: Message, *, used: bool) -> None:
-        """Drop what was used, and nothing else, however many synchronisations the server has completed since."""
-        if used:
-            agents.table.clear()
-        agents.confirmed[:] = broadcast[2]
-
-    def absorb(self, agents: CountingAgents, policy: Any, transitions: CountArray, visits: CountArray) -> None:
-        agents.absorb(policy, transitions, visits)
-
-    def query(self, server: ServerT, exchange: int) -> Message:
-        """How many synchronisations it has completed."""
-        return (server.estimates.updates,)
-
-    def new_counts(self, agents: CountingAgents, query: Message) -> CountTable:
-        """What is new. It stays new until the server has confirmed it; an empty query confirms nothing."""
-        if query:
-            agents.confirm(int(query[0][0]))
-        return agents.table
-
-    def add_counts(self, server: ServerT, new: CountTable) -> None:
-        server.table = server.table.merge(new)
-        server.update()
-
-    def report(self, agents: CountingAgents, query: Message, exchange: int) -> Increments:
-        return increments_of(self.new_counts(agents, query), Support.full(agents.table.visits.shape), agents.grid)
-
-    def aggregate(self, server: ServerT, report: Message, exchange: int) -> None:
-        support = Support.full(server.table.visits.shape)
-        self.add_counts(server, listed_counts(support, server.grid, *added_up(report)))
-
-    def synchronise(self, server: ServerT, agents: CountingAgents, setting: Setting) -> None:
-        self.add_counts(server, self.new_counts(agents, self.query(server, 0)))
-
-    def counts_of(self, server: ServerT, agents: CountingAgents | None) -> CountTable:
-        """What the server knows, and what is new to it."""
-        table: CountTable = server.table.copy()
-        if agents is None:
-            return table
-        agents.confirm(int(server.estimates.updates[0]))
-        return table.merge(agents.table)
-
-    def start_from(self, server: ServerT, counts: CountTable) -> None:
-        self.add_counts(server, counts)
-
-
-class SharedCounts(Counted[ServerT], Generic[ServerT]):
-    """An algorithm that needs nothing but the counts of all agents together; they may play any policy."""
-
-    @property
-    def counting(self) -> Counting:
-        """By action, as agents may draw among several."""
-        return Counting.PAIRS
-
-    def grid(self, setting: Setting) -> Grid:
-        return setting.sum_grid(1, setting.horizon if self.counting is Counting.STATIONARY else 1)
-
-    def logged_counts(self, setting: Setting, counts: CountTable) -> CountTable:
-        """The counts with rewards on the grid of the run."""
-        return counts.with_bits(self.grid(setting).bits)
-
-    def message_sizes(self, setting: Setting) -> MessageSizes:
-        """Down go sets of actions as bits, N and a number; up a list of transitions, and one of rewards."""
-        steps, S, A = self.counting.shape(setting.horizon, setting.states, setting.actions)
-        pairs = steps * S * A
-        policy = (setting.horizon * S * A + 7) // 8
-        updates = 8
-        return MessageSizes(
-            broadcast=policy + 8 * pairs + updates,
-            exchanges=1,
-            query=updates,
-            reports=0,
-            listed=(pairs * S, pairs),
-        )
 
 
 # ------------------------------------------------------------------------------------------------------- compiled

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Setting
+from fed_ucbvi.algorithms.count_reporting import CountingServer, CountReporting
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.counting_agents import CountingServer, SharedCounts
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.synchronisation_rules import DoublingRule, SynchronisationRule
 from fed_ucbvi.core.errors import InputError
@@ -69,7 +69,7 @@ class PlanningServer(CountingServer[Plan, Planning]):
         self.estimates.V[...] = V
 
 
-class CountingAlgorithm(SharedCounts[PlanningServer]):
+class CountingAlgorithm(CountReporting[PlanningServer]):
     """Defaults for an algorithm that plans from the counts of all agents; a subclass defines :meth:`plan`.
 
     Such an algorithm has secure sums, quorums, logs of nodes, warm starts and incumbents. By default an agent

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fed_ucbvi.algorithms.counting_agents import CountingServer
+from fed_ucbvi.algorithms.count_reporting import CountingServer
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, induct
 from fed_ucbvi.core.types import PolicyArray

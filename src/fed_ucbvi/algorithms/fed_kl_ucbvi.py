@@ -27,9 +27,9 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting
+from fed_ucbvi.algorithms.base import Counting, RunExtension, Setting, checked_by_tests
+from fed_ucbvi.algorithms.count_reporting import CountReporting
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.counting_agents import SharedCounts
 from fed_ucbvi.algorithms.drawn_radius import DrawnServer, level_law
 from fed_ucbvi.algorithms.fed_kl_server import Server
 from fed_ucbvi.algorithms.kl_bound import Estimates, Rule, optimism_events, pessimistic_values
@@ -46,8 +46,9 @@ GROWTH_OF_MANY = 0.001
 """Cells (h,s,a), or (s,a) if stationary, from which on rounds grow by default, and by how much."""
 
 
+@checked_by_tests
 @dataclass(frozen=True)
-class FedKLUCBVI(SharedCounts[Server]):
+class FedKLUCBVI(CountReporting[Server]):
     """Parameters of Fed-KL-UCBVI.
 
     >>> FedKLUCBVI.fast().radius
@@ -216,6 +217,7 @@ class FedKLUCBVI(SharedCounts[Server]):
         return policy, pessimistic_values(planner.table, policy, setting.random_rewards, float(S * A * H), 1)
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class FastFedKLUCBVI(FedKLUCBVI):
     """Fed-KL-UCBVI with a smaller radius: less regret, and no proof."""

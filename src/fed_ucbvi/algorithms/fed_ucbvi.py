@@ -23,6 +23,7 @@ from fed_ucbvi.algorithms.base import (
     MessageSizes,
     RunExtension,
     Setting,
+    checked_by_tests,
 )
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.counting_agents import CountingAgents
@@ -44,6 +45,7 @@ ROW_BYTES = 4 * 8
 """Bytes of an agent's n, ``P V``, ``P V^2`` and Q of one (s,a), as the paper counts its messages."""
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class FedUCBVI(StepByStep[Server]):
     """Parameters of Fed-UCBVI.
@@ -101,7 +103,6 @@ class FedUCBVI(StepByStep[Server]):
             return []
         return [f"the global rule cannot fire: it needs N >= nu = {nu:,.10g}, and N is at most M T = {most:,}."]
 
-    pools = True  # all visits count alike
     extension = RunExtension(episodes=None, warm_start=None)
 
     def grid(self, setting: Setting) -> Grid:

@@ -23,9 +23,18 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, MessageSizes, RunExtension, Setting
+from fed_ucbvi.algorithms.base import (
+    Array,
+    Counting,
+    FleetTables,
+    MessageSizes,
+    RunExtension,
+    Setting,
+    checked_by_tests,
+)
+from fed_ucbvi.algorithms.count_reporting import CountingServer, CountReporting
 from fed_ucbvi.algorithms.count_table import CountTable
-from fed_ucbvi.algorithms.counting_agents import CountingAgents, CountingServer, SharedCounts
+from fed_ucbvi.algorithms.counting_agents import CountingAgents
 from fed_ucbvi.algorithms.drawn_radius import level_law
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.law_bounds import (
@@ -156,8 +165,9 @@ def plan_from_outcomes(dynamics: Dynamics, counts: CountArray) -> IndexArray:
     return np.asarray(estimates.best.argmax(axis=2).astype(np.int32))
 
 
+@checked_by_tests
 @dataclass(frozen=True)
-class FedKLUCBVIOverLaws(SharedCounts[LawServer]):
+class FedKLUCBVIOverLaws(CountReporting[LawServer]):
     """Fed-KL-UCBVI with known dynamics, made by ``FedKLUCBVI.with_dynamics``.
 
     Attributes:

@@ -27,6 +27,7 @@ from fed_ucbvi.algorithms.base import (
     SentValues,
     Setting,
     TableServer,
+    check_agents,
 )
 from fed_ucbvi.algorithms.fields import Meaning, Shape, declared_array, declared_bytes, new_tables
 from fed_ucbvi.algorithms.kernels import at_policy
@@ -164,7 +165,7 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
         return rule  # type: ignore[no-any-return]
 
     def new_server(self, setting: Setting) -> TableServer[EstimatesT, RuleT]:
-        self.check_agents(setting.agents)
+        check_agents(self, setting.agents)
         return TableServer(self.new_estimates(setting), self.update_rule(setting))
 
     def new_agents(self, setting: Setting, tables: FleetTables) -> RoundAgents[ReportT]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, FleetTables, Setting, VisitedCells
+from fed_ucbvi.algorithms.count_reporting import counted_setting
 from fed_ucbvi.core.memory import SMALLER, check_memory
 
 SMALL = {"states": (8, 16, 24), "actions": (2, 3), "horizon": (2, 3), "agents": (2, 3)}
@@ -69,7 +70,7 @@ def check_fleet_memory(
     """
     m = tables.agents
     K = tables.successors.shape[3]
-    counted = algorithm.counted_setting(setting)
+    counted = counted_setting(algorithm, setting)
     shape = algorithm.counting.shape(counted.horizon, counted.states, counted.actions)
     cells = int(np.prod(shape, dtype=object))
     visits = m * cells * (counter_bytes + 4)
@@ -93,7 +94,7 @@ def agents_bytes(algorithm: Algorithm[Any, Any], setting: Setting, tables: Fleet
 def _bytes_of_few(
     algorithm: Algorithm[Any, Any], setting: Setting, tables: FleetTables, agents: int, *, pooled: bool
 ) -> int:
-    counted = algorithm.counted_setting(setting)
+    counted = counted_setting(algorithm, setting)
     shape = algorithm.counting.shape(counted.horizon, counted.states, counted.actions)
     touched = VisitedCells.empty(agents, shape) if pooled else None
     few = tables._replace(agents=agents, rewards=tables.rewards[:agents], touched=touched)

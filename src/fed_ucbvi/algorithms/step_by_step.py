@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic
 
-from fed_ucbvi.algorithms.base import Algorithm, Message, SentValues, ServerT, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Message, SentValues, ServerT
 
 
 class StepByStep(Algorithm[ServerT, Any], Generic[ServerT]):
     """An algorithm whose agents keep their counts, and whose exchange number e is about step ``h = H-1-e``."""
 
     asks_to_plan: ClassVar[bool] = True
-
-    def exchanges(self, setting: Setting) -> int:
-        return setting.horizon
 
     def query(self, server: ServerT, exchange: int) -> Message:
         """``V_{h+1}[S]`` for ``h = H-1-exchange``, multiples of ``2^-f`` where reports are sums."""

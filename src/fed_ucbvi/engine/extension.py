@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fed_ucbvi.algorithms.base import Algorithm, Counting, Setting
+from fed_ucbvi.algorithms.count_reporting import counted_setting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError
 
@@ -50,7 +51,7 @@ def warm_setting(algorithm: Algorithm[Any, Any], setting: Setting, counts: Count
         reason = algorithm.extension.warm_start or "it takes the report of each agent by itself"
         raise InputError(f"{algorithm.name} cannot start from the counts of an earlier run: {reason}.")
     stationary = algorithm.counting is Counting.STATIONARY
-    counted = algorithm.counted_setting(setting)
+    counted = counted_setting(algorithm, setting)
     sizes = counted.states, counted.actions, counted.horizon
     counts.check_fits(sizes, stationary=stationary)
     if stationary and len(counts.visits) > 1:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.count_reporting import CountReporting, as_count_reporting
 from fed_ucbvi.core.errors import InputError, check_number
 from fed_ucbvi.core.types import PolicyArray
 from fed_ucbvi.engine.assumptions import DeltaParts
@@ -90,16 +91,16 @@ class Promises:
             until_gap=self.until_gap is not None,
         )
 
-    def apply(self, algorithm: Algorithm[Any, Any]) -> Algorithm[Any, Any]:
+    def apply(self, algorithm: Algorithm[Any, Any]) -> CountReporting[Any]:
         """The algorithm with the confidence that the promises need; raise if it cannot keep them."""
-        if not algorithm.server_counts:
-            raise InputError(
-                f"{algorithm.name} learns only from what its own policy plays, so it cannot play an incumbent or "
-                "verify a policy. Use fed-kl-ucbvi, or a CountingAlgorithm of your own."
-            )
+        counting = as_count_reporting(
+            algorithm,
+            "learns only from what its own policy plays, so it cannot play an incumbent or verify a policy. Use "
+            "fed-kl-ucbvi, or a CountingAlgorithm of your own.",
+        )
         if self.until_gap is None:
-            return algorithm
-        return algorithm.certifying(self.parts.optimism)
+            return counting
+        return counting.certifying(self.parts.optimism)
 
     def to_data(self) -> dict[str, Any]:
         """The promises as JSON data."""

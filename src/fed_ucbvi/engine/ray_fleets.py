@@ -76,7 +76,7 @@ class Fleets:
         self.setting = setting
         self._ask_all = ask_all
         self._largest = max(agents for _, agents in parts)
-        self._summed = algorithm.pools and federation.pay_alike and len(federation.rewards) == 1
+        self._summed = algorithm.grid(setting) is not None and federation.pay_alike and len(federation.rewards) == 1
         """True if one row of visits is enough for all agents."""
         self._last_length = 0
 
@@ -97,7 +97,7 @@ class Fleets:
 
     def exchange(self, server: Any, synchronisations: int) -> None:
         algorithm = self.algorithm
-        for exchange in range(algorithm.exchanges(self.setting)):
+        for exchange in range(algorithm.message_sizes(self.setting).exchanges):
             query = _copies(algorithm.query(server, exchange))
             reports: Sequence[Message] = self._ask_all(AskReport(query, exchange))
             rows = tuple(np.concatenate(arrays) for arrays in zip(*reports, strict=True))
@@ -271,7 +271,7 @@ def compile_for_fleets(algorithm: Algorithm[Any, Any], setting: Setting, agent: 
     fleet = FleetActor(algorithm, setting, agent, 0, PastRounds())
     server = algorithm.new_server(setting)
     fleet.play_round(_copies(algorithm.broadcast(server)), 0, 1)
-    for exchange in range(algorithm.exchanges(setting)):
+    for exchange in range(algorithm.message_sizes(setting).exchanges):
         report = fleet.report(_copies(algorithm.query(server, exchange)), exchange)
         algorithm.aggregate(server, report, exchange)
 

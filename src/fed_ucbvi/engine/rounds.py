@@ -32,6 +32,7 @@ import numpy as np
 from fed_ucbvi.algorithms.base import Algorithm, Array, Counting, Message, Setting, needs_checks
 from fed_ucbvi.algorithms.communication import Meter
 from fed_ucbvi.algorithms.contract import check_plan, checked_broadcast
+from fed_ucbvi.algorithms.count_reporting import NO_DYNAMICS, START_DELTA, CountReporting, as_count_reporting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.algorithms.first_states import largest_start_value, smallest_start_value
 from fed_ucbvi.algorithms.known_dynamics import FedKLUCBVIOverLaws
@@ -184,9 +185,12 @@ class Engine:
                 "known dynamics are used by simulations in one process; elsewhere, count by step, state and action: "
                 "use federation.without_dynamics()."
             )
-        self.algorithm = algorithm if dynamics is None else algorithm.with_dynamics(dynamics)
+        self.algorithm = algorithm
+        if dynamics is not None:
+            self.algorithm = as_count_reporting(algorithm, NO_DYNAMICS).with_dynamics(dynamics)
         if promises is not None:
             self.algorithm = promises.apply(self.algorithm)
+        self._counting = self.algorithm if isinstance(self.algorithm, CountReporting) else None
         if counts is not None:
             setting, counts = warm_setting(self.algorithm, setting, counts)
         self.setting = setting
@@ -374,7 +378,8 @@ class Engine:
     def _model_value(self, policy: PolicyArray, delta: float) -> float:
         """A lower bound on a policy's value by the counts, which fails with probability ``delta``."""
         setting = self.setting
-        low = self.algorithm.pessimistic_values(setting, self.server, policy, delta)
+        assert self._counting is not None  # promises are made by algorithms whose agents report counts only
+        low = self._counting.pessimistic_values(setting, self.server, policy, delta)
         if setting.starts_known:
             return self.initial_value(low)
         if setting.random_rewards:
@@ -430,7 +435,7 @@ class Engine:
         law = federation.initial
         fixed = bool((law.max(axis=1) == 1.0).all())
         begun: CountArray = lengths[:, None] * law.astype(np.int64) * fixed
-        if self.algorithm.pools and federation.pay_alike and len(federation.rewards) == 1:
+        if self.algorithm.grid(self.setting) is not None and federation.pay_alike and len(federation.rewards) == 1:
             begun = begun.sum(axis=0, keepdims=True)  # as in simulation, to the last bit
         told = played.paid is not None and int(played.paid.starts.sum()) == int(lengths.sum())
         told &= bool(counts[self.present].all())  # nobody lies
@@ -462,14 +467,16 @@ class Engine:
 
         A server that keeps all counts has them already if the last round ended with a synchronisation.
         """
-        has_all = self.algorithm.server_counts and bool(self.rows) and self.rows[-1].requests > 0
+        keeps_counts = self._counting is not None
+        has_all = keeps_counts and bool(self.rows) and self.rows[-1].requests > 0
         return self.algorithm.asks_to_plan and not has_all
 
     def planned(self, planner: Any) -> Recommended:
         """The policy to deploy by a planner that has all reports; the run does not change by it."""
         recommended = Recommended.of(self.server, planner)
         if self.assurance is not None and self.assurance.distrusts_counts(ending=self.done):
-            cautious = self.algorithm.cautious_plan(self.setting, self.server if planner is None else planner)
+            assert self._counting is not None
+            cautious = self._counting.cautious_plan(self.setting, self.server if planner is None else planner)
             if cautious is not None:
                 policy, V = cautious
                 recommended = Recommended(policy=policy, V=V, kind=PLANNED)
@@ -520,7 +527,8 @@ class Engine:
         """
         if self.setting.starts_known:
             return self.initial_value(self.server.V)
-        return largest_start_value(self.starts, self.server.V[0], self.algorithm.start_delta(self.setting))
+        delta = START_DELTA if self._counting is None else self._counting.start_delta(self.setting)
+        return largest_start_value(self.starts, self.server.V[0], delta)
 
     def initial_value(self, V: FloatArray) -> float:
         """The mean of ``V_1`` over initial states: over those that occurred, where their law is unknown."""

@@ -47,7 +47,8 @@ class SimulatedParty(Party):
     ) -> None:
         counting = algorithm.counting
         random = setting.random_rewards
-        pooled = pooled and algorithm.pools and algorithm.stops_jointly and federation.pay_alike
+        takes_sums = algorithm.grid(setting) is not None
+        pooled = pooled and takes_sums and algorithm.stops_jointly and federation.pay_alike
         stationary = counting is Counting.STATIONARY
         counters = counter_type(setting, stationary=stationary, rows=federation.agents) if pooled else np.int64
         if driver != CUDA:  # there the agents' counts are on the GPU

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms.base import Array, Counting, FleetTables, Message
+from fed_ucbvi.algorithms.count_reporting import CountReporting
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import Meaning, meanings_of
 from fed_ucbvi.core.types import CountArray, MaskArray, PolicyArray
@@ -63,7 +64,7 @@ class ReportSchema:
         agents = algorithm.new_agents(setting, FleetTables.placeholder(setting))
         self.forms: list[tuple[ReportField, ...]] = []
         for exchange in range(plan.exchanges):
-            if algorithm.server_counts:
+            if isinstance(algorithm, CountReporting):
                 report = plan.listed(algorithm.new_counts(agents, ()))
             else:
                 report = algorithm.report(agents, algorithm.query(server, exchange), exchange)
@@ -233,7 +234,7 @@ class _Rows:
         (owner, span), plan = self.about[at[0]], self.expected.schema.plan
         who = describe_agents(span) if owner else "all agents together"
         reason = why if isinstance(why, str) else why(at[0])
-        listed = plan.algorithm.server_counts and array.shape[1:2] == (plan.support.numbers,)
+        listed = plan.reports_counts and array.shape[1:2] == (plan.support.numbers,)
         where = plan.support.place(at[1]) if listed else at[1:]
         said = f"{name} at {where} is {array[at]}: " if len(at) > 1 else f"{name} ({array[at]}) "
         raise ViolationError(f"{who}: {said}{reason}", node=owner)

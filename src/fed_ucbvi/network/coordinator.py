@@ -24,7 +24,7 @@ from fed_ucbvi.network.members import FederationStatus, Member
 from fed_ucbvi.network.network_engine import NetworkEngine
 from fed_ucbvi.network.pending_sum import PendingSum
 from fed_ucbvi.network.registry import NodeRegistry, OnExchange
-from fed_ucbvi.network.reporting import OpenReports
+from fed_ucbvi.network.reporting import open_reports
 from fed_ucbvi.network.roster import Authority
 from fed_ucbvi.network.rounds import ROUND_TYPES, LogsRound, MakeReports, NetworkRound
 from fed_ucbvi.network.run_plan import RunPlan
@@ -66,7 +66,7 @@ class Coordinator:
         self.engine = NetworkEngine(plan)
         self.registry = NodeRegistry(plan, self.engine, on_exchange)
         self._round_type = ROUND_TYPES[plan.rules.collection]
-        self._make_reports: MakeReports = OpenReports
+        self._make_reports: MakeReports = open_reports
         if authority is not None:
             pending = PendingSum(None if kept is None else kept.folder)
             self._make_reports = partial(SecureSum, authority=authority, pending=pending)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from fed_ucbvi.algorithms.count_reporting import as_count_reporting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.engine.rounds import Engine
 from fed_ucbvi.engine.state_arrays import SavedState, named
@@ -48,7 +49,8 @@ class NetworkEngine(Engine):
     def add_held(self, server: Any, *, planning: bool) -> None:
         """Add the counts that are held to a server, or with ``planning`` to a planner, which leaves them held."""
         if self.held is not None:
-            self._plan.algorithm.add_counts(server, self.held)
+            algorithm = as_count_reporting(self._plan.algorithm, "has no secure sums.")
+            algorithm.add_counts(server, self.held)
         if not planning:
             self.held = None
 

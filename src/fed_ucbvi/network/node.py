@@ -24,6 +24,7 @@ from msgspec.structs import asdict, replace
 
 from fed_ucbvi.algorithms import algorithm_name, class_of, make_algorithm
 from fed_ucbvi.algorithms.base import Algorithm
+from fed_ucbvi.algorithms.count_reporting import CountReporting
 from fed_ucbvi.algorithms.fields import has_trajectories
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.extension import PLANNED
@@ -327,13 +328,14 @@ class Node:
         """Go to the state after round ``base``, or after a later one that the server has closed without this node."""
         store = self._generations
         round_type = LogsNodeRound if start.round == 0 else self._round_type
-        base = round_type.base_of(start, store, server_counts=self._algorithm.server_counts)
+        base = round_type.base_of(start, store, reports_counts=isinstance(self._algorithm, CountReporting))
         late = base > start.base
         note = store.note(base) if late else {}
         before = int(note["clock"]) - start.first if late else 0
         store.return_to(base)
-        settled = self._reports.is_settled(start, late=late)
-        self._algorithm.settle_report(self.state, start.arrays, used=settled)
+        if isinstance(self._algorithm, CountReporting):
+            settled = self._reports.is_settled(start, late=late)
+            self._algorithm.settle_report(self.state, start.arrays, used=settled)
         self._party.start(start.arrays, start.first + before)
         return round_type(
             start=start,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Message
+from fed_ucbvi.algorithms.count_reporting import as_count_reporting
 from fed_ucbvi.core.errors import InputError
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.rounds import Paid
@@ -89,7 +90,8 @@ class NodeReports(ABC):
 
     def counts(self, *, with_logs: bool) -> Message:
         """Counts that are not yet settled, as a report."""
-        new = self.plan.listed(self.plan.algorithm.new_counts(self.party.agents, ()))
+        algorithm = as_count_reporting(self.plan.algorithm, "does not report counts.")
+        new = self.plan.listed(algorithm.new_counts(self.party.agents, ()))
         if with_logs and self.logs.report:
             new = tuple(one + logged for one, logged in zip(new, self.logs.report, strict=True))
         return new
@@ -143,7 +145,7 @@ class OpenReports(NodeReports):
 
     def _report(self, now: NodeRound, query: messages.Query) -> Message:
         exchange = self.questions.exchange_of(query)
-        if self.plan.algorithm.server_counts:
+        if self.plan.reports_counts:
             return self.counts(with_logs=now.start.confirmed < 0)
         return tuple(np.array(array) for array in self.party.report(query.arrays, exchange))
 

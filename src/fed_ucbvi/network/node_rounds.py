@@ -70,7 +70,7 @@ class NodeRound(ABC):
 
     @classmethod
     @abstractmethod
-    def base_of(cls, start: messages.Start, store: NodeStateStore, *, server_counts: bool) -> int:
+    def base_of(cls, start: messages.Start, store: NodeStateStore, *, reports_counts: bool) -> int:
         """Number of the round after whose end this one begins."""
 
     @abstractmethod
@@ -157,7 +157,7 @@ class LockstepNodeRound(NodeRound):
             )
 
     @classmethod
-    def base_of(cls, start: messages.Start, store: NodeStateStore, *, server_counts: bool) -> int:
+    def base_of(cls, start: messages.Start, store: NodeStateStore, *, reports_counts: bool) -> int:
         return start.base
 
     def continues(self, start: messages.Start) -> bool:
@@ -204,9 +204,9 @@ class LiveNodeRound(NodeRound):
         """Nothing: such rounds can be played in whatever a node has."""
 
     @classmethod
-    def base_of(cls, start: messages.Start, store: NodeStateStore, *, server_counts: bool) -> int:
+    def base_of(cls, start: messages.Start, store: NodeStateStore, *, reports_counts: bool) -> int:
         """Number of the round in ``start``, or of a later one that the server has closed without this node."""
-        if not server_counts:
+        if not reports_counts:
             return start.base
         last = max((number for number in store.rounds if number < start.round), default=0)
         if last <= start.base:
@@ -271,7 +271,7 @@ class LogsNodeRound(NodeRound):
         """Nothing: every node may have logs."""
 
     @classmethod
-    def base_of(cls, start: messages.Start, store: NodeStateStore, *, server_counts: bool) -> int:
+    def base_of(cls, start: messages.Start, store: NodeStateStore, *, reports_counts: bool) -> int:
         return start.base
 
     def continues(self, start: messages.Start) -> bool:

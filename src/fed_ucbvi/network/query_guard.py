@@ -42,7 +42,9 @@ class QueryGuard:
         drawn = policy[0], TYPES[PROBABILITIES]
         self._starts = broadcast, [drawn, *others]
         """Forms of the arrays of a start: with the algorithm's policy, or with one that draws its actions."""
-        self._queries = [_forms(algorithm.query(server, e)) for e in range(algorithm.exchanges(setting))]
+        self._queries = [
+            _forms(algorithm.query(server, e)) for e in range(algorithm.message_sizes(setting).exchanges)
+        ]
         self._values: tuple[int, Array] | None = None
         self._epochs: set[int] = set()
         self._round = -1

@@ -1,10 +1,11 @@
-"""Reports of a round on the server, in the open: asked for, checked, and added to the server's counts.
+"""Reports of a round on the server, in the open: asked for, checked, and given to the algorithm.
 
-A synchronisation goes step by step or at once, as the algorithm has it.
+Where agents report counts, the server adds them to its table. Otherwise agents answer the queries of the algorithm.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fed_ucbvi.algorithms.base import Message, added_up
+from fed_ucbvi.algorithms.count_reporting import CountReporting
 from fed_ucbvi.network import messages
 from fed_ucbvi.network.checks import Expected, assembled
 from fed_ucbvi.network.failures import ViolationError
@@ -22,13 +24,14 @@ from fed_ucbvi.network.rounds import NetworkRound, RoundReports
 
 
 class OpenReports(RoundReports):
-    """Reports in the open."""
+    """Reports in the open, of either kind."""
 
-    def __init__(self, now: NetworkRound) -> None:
-        super().__init__(now)
-        self._by_node = defaultdict[str, dict[int, Message]](dict)
-        if not self.plan.algorithm.server_counts:
-            self.confirmed_before = now.number - 1
+    @abstractmethod
+    def use(self, server: Any, together: Message, exchange: int) -> None:
+        """Give the reports of all nodes in an exchange to a server or a planner."""
+
+    def keep(self, reports: Mapping[str, Message], exchange: int) -> None:
+        """Keep the reports by node, if later ones are checked against them; by default they are not."""
 
     async def after_play(self) -> None:
         """End a round without a request: all nodes have counted it once they have said what it paid.
@@ -47,20 +50,10 @@ class OpenReports(RoundReports):
             reports = await self._exchange(query, exchange, planning=planning)
             if not planning:
                 self.round.reported |= reports.keys()
-                for name, report in reports.items():
-                    self._by_node[name][exchange] = report
-            together = assembled(list(reports.values()))
-            if algorithm.server_counts:
-                algorithm.add_counts(server, self.plan.read_counts(added_up(together)))
-            else:
-                algorithm.aggregate(server, together, exchange)
-
-    def confirmed(self, member: Member) -> int:
-        return member.reported_round if self.plan.algorithm.server_counts else member.base
+                self.keep(reports, exchange)
+            self.use(server, assembled(list(reports.values())), exchange)
 
     def credit(self, member: Member) -> None:
-        if not self.plan.algorithm.server_counts:
-            member.reports.update(self._by_node[member.name])
         if member.name in self.round.reported:
             member.reported_round = self.round.number
             member.reported_episodes = member.episodes
@@ -116,3 +109,48 @@ class OpenReports(RoundReports):
             return answer.arrays
 
         return ask
+
+
+class CountReports(OpenReports):
+    """Reports of new counts, which the server adds to its table."""
+
+    def __init__(self, now: NetworkRound, algorithm: CountReporting[Any]) -> None:
+        super().__init__(now)
+        self._algorithm = algorithm
+
+    def use(self, server: Any, together: Message, exchange: int) -> None:
+        self._algorithm.add_counts(server, self.plan.read_counts(added_up(together)))
+
+    def confirmed(self, member: Member) -> int:
+        return member.reported_round
+
+
+class ExchangeReports(OpenReports):
+    """Answers to the queries of an algorithm; totals among them must not fall from one round to the next."""
+
+    def __init__(self, now: NetworkRound) -> None:
+        super().__init__(now)
+        self.confirmed_before = now.number - 1
+        self._by_node = defaultdict[str, dict[int, Message]](dict)
+
+    def keep(self, reports: Mapping[str, Message], exchange: int) -> None:
+        for name, report in reports.items():
+            self._by_node[name][exchange] = report
+
+    def use(self, server: Any, together: Message, exchange: int) -> None:
+        self.plan.algorithm.aggregate(server, together, exchange)
+
+    def confirmed(self, member: Member) -> int:
+        return member.base
+
+    def credit(self, member: Member) -> None:
+        member.reports.update(self._by_node[member.name])
+        super().credit(member)
+
+
+def open_reports(now: NetworkRound) -> OpenReports:
+    """Reports of a round in the open, of the kind that the algorithm has."""
+    algorithm = now.plan.algorithm
+    if isinstance(algorithm, CountReporting):
+        return CountReports(now, algorithm)
+    return ExchangeReports(now)

@@ -295,7 +295,7 @@ class LiveRound(NetworkRound):
         if played.played != known:
             raise ViolationError(f"it played {played.played} episodes, after {known}")
         left = self.plan.setting.episodes - member.episodes
-        if played.before and (played.before > left or not self.plan.algorithm.server_counts):
+        if played.before and (played.before > left or not self.plan.reports_counts):
             raise _unknown_episodes(played)
         most = self.left_after(member.episodes + played.before)
         check_played(played, member, self.broadcast[0], self.plan, most)

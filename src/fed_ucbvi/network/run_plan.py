@@ -11,7 +11,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of
-from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting, check_agents
+from fed_ucbvi.algorithms.count_reporting import CountReporting, as_count_reporting
 from fed_ucbvi.algorithms.count_table import CountTable, table_of_lists
 from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fields import has_trajectories
@@ -93,14 +94,15 @@ class RunPlan:
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
                 "the network all agents stop together. Use forced_synchronisation=true."
             )
-        self.algorithm.check_agents(M)
+        check_agents(self.algorithm, M)
         self._check_collection()
         if self.bins is not None:
             self._check_bins(self.bins)
-        if self.rules.quorum is not None and not self.algorithm.server_counts:
-            raise InputError(
-                f"{self.algorithm.name} needs a report of every node in every synchronisation, so rounds cannot "
-                "close without some of them. Use fed-kl-ucbvi, whose reports are what is new, or leave out --quorum."
+        if self.rules.quorum is not None:
+            as_count_reporting(
+                self.algorithm,
+                "needs a report of every node in every synchronisation, so rounds cannot close without some of "
+                "them. Use fed-kl-ucbvi, whose reports are what is new, or leave out --quorum.",
             )
         if self.counts is not None:
             setting, counts = warm_setting(self.algorithm, self.setting, self.counts)
@@ -142,11 +144,11 @@ class RunPlan:
                 f"secure sums need at least {self.rules.least_members} nodes, each with an agent or more: from the "
                 "sum of two, each would know the other's numbers."
             )
-        if not self.algorithm.server_counts:
-            raise InputError(
-                f"secure sums add up what agents count in one round, which {self.algorithm.name} does not report; "
-                "use fed-kl-ucbvi or a CountingAlgorithm, or leave out --secure-sums."
-            )
+        as_count_reporting(
+            self.algorithm,
+            "does not report what agents count in one round, which secure sums add up; use fed-kl-ucbvi or a "
+            "CountingAlgorithm, or leave out --secure-sums.",
+        )
 
     @property
     def most_nodes(self) -> int:
@@ -207,7 +209,13 @@ class RunPlan:
 
     @property
     def exchanges(self) -> int:
-        return self.algorithm.exchanges(self.setting)
+        """Number of exchanges in one synchronisation."""
+        return self.algorithm.message_sizes(self.setting).exchanges
+
+    @property
+    def reports_counts(self) -> bool:
+        """True if agents report new counts."""
+        return isinstance(self.algorithm, CountReporting)
 
     def welcome(self) -> Welcome:
         """The description of the run for nodes: the part of its specification that concerns them, and the epoch."""
@@ -226,7 +234,7 @@ class RunPlan:
             "least_episodes": self.rules.least_episodes,
             "least_members": self.rules.least_members,
         }
-        lists_support = self.algorithm.server_counts and self.federation is not None
+        lists_support = self.reports_counts and self.federation is not None
         return Welcome(
             protocol=PROTOCOL,
             version=__version__,

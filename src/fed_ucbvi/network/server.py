@@ -410,7 +410,7 @@ class FederationServer:
     def _check_logs(self, steps: int) -> None:
         algorithm = self.plan.algorithm
         setting = self.plan.setting
-        if not algorithm.server_counts:
+        if not self.plan.reports_counts:
             raise RejectedError(f"{algorithm.name} takes no logs of nodes")
         logged = steps + sum(other.logged_steps for other in self.registry.members.values())
         room = replace(setting, earlier_visits=setting.earlier_visits + logged)

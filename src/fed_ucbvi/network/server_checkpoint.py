@@ -22,6 +22,7 @@ import msgspec
 
 from fed_ucbvi.algorithms import algorithm_name, parameters_of, recorded_algorithm
 from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms.count_reporting import CountReporting
 from fed_ucbvi.algorithms.count_table import CountTable
 from fed_ucbvi.core.errors import InputError, check_integer
 from fed_ucbvi.core.files import manifest_digest, new_folder, reading, write_manifest
@@ -214,7 +215,7 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Algorithm[Any, Any], SavedS
 def counts_in(folder: Path) -> CountTable:
     """Counts that the nodes of a run have reported; raises if the server does not know them."""
     _, algorithm, saved = _recorded(folder)
-    if not algorithm.server_counts:
+    if not isinstance(algorithm, CountReporting):
         raise InputError(
             f"{folder}: the server of {algorithm.name} does not know the counts of its nodes. In runs of "
             "fed-kl-ucbvi it does."

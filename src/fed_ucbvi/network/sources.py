@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fed_ucbvi.algorithms.base import Algorithm, Counting, Message, Setting
+from fed_ucbvi.algorithms.count_reporting import as_count_reporting
 from fed_ucbvi.analysis.logs import read_logs
 from fed_ucbvi.core import defaults
 from fed_ucbvi.core.errors import InputError
@@ -191,7 +192,9 @@ def _finite(make: Callable[[int], gymnasium.Env[Any, Any]], bins: Bins, agent: i
 
 def read_reported_logs(source: Any, hosted: Hosted, plan: RunPlan) -> tuple[Message, tuple[int, int]]:
     """The report of a node's logs, and their numbers of episodes and steps."""
-    algorithm = plan.algorithm
+    algorithm = as_count_reporting(
+        plan.algorithm, "takes no logs of nodes; use fed-kl-ucbvi, or plan from the logs alone."
+    )
     setting = plan.setting
     units = hosted.units
     federation = hosted.federation

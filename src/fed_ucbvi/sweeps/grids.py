@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fed_ucbvi.algorithms import algorithm_name, as_algorithm, parameters_of
-from fed_ucbvi.algorithms.base import Algorithm, Setting
+from fed_ucbvi.algorithms.base import Algorithm, Setting, check_agents
 from fed_ucbvi.algorithms.state_memory import check_server_memory
 from fed_ucbvi.core.errors import InputError, check_positive_integer, unknown_name
 from fed_ucbvi.core.limits import check_total_episodes
@@ -178,7 +178,7 @@ def check_cell(cell: Cell, environment: Environment, algorithm: Algorithm[Any, A
     check_total_episodes(agents, cell.episodes)
     environment.given(**parameters)
     try:
-        algorithm.check_agents(agents)
+        check_agents(algorithm, agents)
     except InputError as error:
         raise InputError(f"{error} In a sweep, give it a grid of its own with agents = [1].") from error
     sizes = cell.described.sizes

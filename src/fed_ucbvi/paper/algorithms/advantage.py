@@ -56,7 +56,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fed_ucbvi.algorithms import fields
-from fed_ucbvi.algorithms.base import FleetTables, Message, RunExtension, SentValues, Setting, TableServer
+from fed_ucbvi.algorithms.base import (
+    FleetTables,
+    Message,
+    RunExtension,
+    SentValues,
+    Setting,
+    TableServer,
+    checked_by_tests,
+)
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode, OneReport, ReportT, RoundCounts, Trajectories, fill_means
 from fed_ucbvi.core.compiling import compiled
@@ -214,6 +222,7 @@ class FedQAdvantageReport(NamedTuple):
     d2: fields.RoundSquare
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class FedQAdvantage(ReferenceAdvantage[FedQAdvantageReport]):
     """FedQ-Advantage (Zheng, Zhang and Xue, ICLR 2025)."""
@@ -337,6 +346,7 @@ def _aggregate(M: int, report: FedQAdvantageReport, rule: Rule, estimates: Estim
 # --------------------------------------------------------------------------------------------- UCB-Advantage
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rule]):
     """UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020), for a single agent."""
@@ -381,6 +391,7 @@ class UCBAdvantage(ReferenceAdvantage[Trajectories], EveryEpisode[Estimates, Rul
         _feed(Trajectories(*report), False, server.rule, server.estimates)
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class ConcurrentUCBAdvantage(UCBAdvantage):
     """Concurrent UCB-Advantage (Zhang, Zhou and Ji, NeurIPS 2020, Appendix C.2): a synchronisation every episode.

@@ -47,6 +47,7 @@ from fed_ucbvi.algorithms.base import (
     RunExtension,
     Setting,
     TableServer,
+    checked_by_tests,
 )
 from fed_ucbvi.algorithms.counters import Counters, counter_type
 from fed_ucbvi.algorithms.fields import (
@@ -166,6 +167,7 @@ class Agents:
         }
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class ByzanUCBVI(StepByStep[Server]):
     """Parameters of Byzan-UCBVI."""

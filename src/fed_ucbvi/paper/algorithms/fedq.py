@@ -35,6 +35,7 @@ from fed_ucbvi.algorithms.base import (
     RunExtension,
     Setting,
     TableServer,
+    checked_by_tests,
 )
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import OneReport, RoundCounts, fill_means
@@ -98,6 +99,7 @@ class Estimates(NamedTuple):
 Server = TableServer[Estimates, UpdateRule]
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class FedQHoeffding(OneReport[Estimates, UpdateRule, Any]):
     """Parameters of FedQ-Hoeffding."""
@@ -177,6 +179,7 @@ class FedQHoeffding(OneReport[Estimates, UpdateRule, Any]):
         _aggregate(n, r, v, mu, server.rule, server.estimates)
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class FedQBernstein(FedQHoeffding):
     """Parameters of FedQ-Bernstein."""

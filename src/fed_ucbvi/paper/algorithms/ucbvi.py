@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
-from fed_ucbvi.algorithms.base import Message, RunExtension, Setting, TableServer, check_table_size
+from fed_ucbvi.algorithms.base import Message, RunExtension, Setting, TableServer, check_table_size, checked_by_tests
 from fed_ucbvi.algorithms.fields import Number, PairCounts, PairTable, Policy, Shape, Values, new_tables
 from fed_ucbvi.algorithms.kernels import InitialPolicy, TieBreaking, Ties, act_greedily, first_estimates, variance_of
 from fed_ucbvi.algorithms.one_report import EveryEpisode
@@ -72,6 +72,7 @@ class Estimates(NamedTuple):
 Server = TableServer[Estimates, UpdateRule]
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
     """Parameters of Concurrent UCBVI: all M agents play one episode, then send it to the server, which plans anew.
@@ -161,6 +162,7 @@ class ConcurrentUCBVI(EveryEpisode[Estimates, UpdateRule]):
         return planner
 
 
+@checked_by_tests
 @dataclass(frozen=True)
 class UCBVI(ConcurrentUCBVI):
     """Parameters of UCBVI for a single agent; as :class:`ConcurrentUCBVI`."""
