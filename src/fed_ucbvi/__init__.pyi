@@ -28,6 +28,8 @@ from fed_ucbvi.analysis.comparison import Comparison as Comparison
 from fed_ucbvi.analysis.comparison import compare_runs as compare_runs
 from fed_ucbvi.analysis.comparison import curves_frame as curves_frame
 from fed_ucbvi.analysis.comparison import runs_frame as runs_frame
+from fed_ucbvi.analysis.dependence import LawDependence as LawDependence
+from fed_ucbvi.analysis.dependence import check_law_dependence as check_law_dependence
 from fed_ucbvi.analysis.logs import CautiousPlan as CautiousPlan
 from fed_ucbvi.analysis.logs import counts_from_logs as counts_from_logs
 from fed_ucbvi.analysis.logs import plan_from_counts as plan_from_counts
