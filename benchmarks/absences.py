@@ -1,4 +1,4 @@
-"""What absences cost: 200 nodes with an agent each, 30 % of them away at any time, against all of them in lockstep.
+"""Costs of absences: 200 nodes with an agent each, 30 % of them away at any time, against all of them in lockstep.
 
     python benchmarks/absences.py [--nodes 200] [--episodes 1000] [--away 0.3] [--spell 10] [--seeds 3] [--json]
 
@@ -66,9 +66,9 @@ class Federated:
             for i in range(world.agents)
         ]
         self.used = [False] * world.agents
-        """Whether a node's last report has been used."""
+        """True for each node whose last report has been used."""
         self.reports: list[int] = []
-        """How many reports each synchronisation has used."""
+        """Number of reports that each synchronisation has used."""
 
     def run(self) -> None:
         while not self.engine.done:
@@ -117,13 +117,13 @@ class Federated:
         ends = ask_all(StopRound(length))
         lengths = np.zeros(len(self.parties), dtype=np.int64)
         lengths[here] = length
-        asked = [end for end in ends if end.stop.requests]
-        first = (asked or ends)[0]
+        requesting = [end for end in ends if end.stop.requests]
+        first = (requesting or ends)[0]
         stop = first.stop._replace(requests=sum(end.stop.requests for end in ends))
         return PlayedRound(stop, lengths=lengths)
 
     def regret_after(self, agent_episodes: int) -> float:
-        """Of all agents together, linear within a round."""
+        """Regret of all agents together, linear within a round."""
         records = self.engine.records()
         ends: FloatArray = np.cumsum([0, *records["agent_episodes"]]).astype(np.float64)
         regret: FloatArray = np.cumsum([0.0, *(records["regret"] * records["agents"])])

@@ -1,4 +1,4 @@
-"""What is promised, and what it costs: exploring against an incumbent, and certified gaps.
+"""Promises and their costs: exploring against an incumbent, and certified gaps.
 
 ::
 
@@ -60,7 +60,7 @@ sys.path += [str(EXAMPLES / name) for name in ("five_shops", "thermostats", "sep
 LOSS = 0.05
 LOGGED = 500
 MONTH = (-300.0, 300.0)
-"""What a month of a shop can bring, in euro, as its owner would state it."""
+"""Range of a shop's monthly profit, in euro, as its owner would state it."""
 
 
 class Case(NamedTuple):
@@ -75,7 +75,7 @@ class Case(NamedTuple):
     horizon: int
     start: Callable[[int, Promises | None, CountTable | None], Simulation]
     value: Callable[[PolicyArray], float]
-    """What a policy is worth, in own units."""
+    """Value of a policy, in own units."""
 
     def play(
         self, seed: int, policy: PolicyArray | None, counts: CountTable | None = None
@@ -180,7 +180,7 @@ def sepsis(patients: int) -> list[Case]:
 
 
 def shares(case: Case, result: Run, in_force: list[PolicyArray]) -> tuple[FloatArray, float]:
-    """What exploring has cost after each round, as a share of the incumbents' worth; and the share of exploring.
+    """Cost of exploring after each round, as a share of the incumbents' values; and the share of exploring.
 
     An episode is compared with the incumbent of its round, by its true value; a promoted policy is one.
     """
@@ -197,7 +197,7 @@ def shares(case: Case, result: Run, in_force: list[PolicyArray]) -> tuple[FloatA
 
 
 class Outcome(NamedTuple):
-    """What a seed of a case showed; ``paid`` is empty for seeds that are not compared."""
+    """Measurements of one seed of a case; ``paid`` is empty for seeds that are not compared."""
 
     largest_cost: float
     explored: float
@@ -242,7 +242,7 @@ def harm(what: str, episodes: int, seeds: int, compared: int, jobs: int) -> None
 
 
 def earned(case: Case, result: Run) -> tuple[float, float]:
-    """What an episode paid, in own units: over all episodes, and over the first tenth."""
+    """Mean reward of an episode, in own units: over all episodes, and over the first tenth."""
     ends = result.round_ends
     paid = np.cumsum(result.records["reward"])
     tenth = 0.1 * ends[-1]
@@ -273,7 +273,7 @@ def gaps(seeds: int) -> None:
 
 
 def months(seeds: int) -> None:
-    """How long shops take to be certified within 5 % of the best shared policy."""
+    """Months until shops are certified within 5 % of the best shared policy."""
     import compare_shops
     from shops import shops
 
@@ -297,7 +297,7 @@ HARM: dict[str, Callable[[], list[Case]]] = {
 
 
 def promotion(seeds: int, patients: int) -> None:
-    """After how many patients of a hospital a policy is certified better than the clinicians' own."""
+    """Patients per hospital until a policy is certified better than the clinicians' own."""
     from hospitals import write_logs
 
     from fed_ucbvi import icu_sepsis

@@ -1,4 +1,4 @@
-"""What the live page adds to a run's time: the same runs with and without it, in turn, with a page connected.
+"""Time that the live page adds to a run: the same runs with and without it, in turn, with a page connected.
 
 A reader in a process of its own follows the events, as a browser does. Processor time of the run's process is
 compared, which the page's server is a thread of, so that other work on the machine matters little. The median of the
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[Callable[[], Federation], int]] = {
 
 
 def seconds_of(algorithm: FedUCBVI, world: Federation, episodes: int, on_round: OnRound | None) -> tuple[float, int]:
-    """Of the processor for one run, and its rounds."""
+    """Processor seconds of one run, and its number of rounds."""
     began = time.process_time()
     result = run(algorithm, world, episodes, progress=False, on_round=on_round)
     return time.process_time() - began, len(result.records["start"])

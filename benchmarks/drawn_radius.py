@@ -97,10 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Regret with a drawn radius.")
     parser.add_argument("tasks", nargs="*", help="parts of the names of settings; by default all")
     parser.add_argument("--seeds", type=int, default=20, help="seeds of each setting")
-    given = parser.parse_args()
+    options = parser.parse_args()
     for name in TASKS:
-        if not given.tasks or any(part in name for part in given.tasks):
-            compare(name, given.seeds)
+        if not options.tasks or any(part in name for part in options.tasks):
+            compare(name, options.seeds)
 
 
 if __name__ == "__main__":

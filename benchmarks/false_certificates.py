@@ -9,8 +9,9 @@ Every certificate that ``until_gap`` asks for may be false with probability 0.05
     python benchmarks/false_certificates.py noise --fixed   # the same, with random_rewards=False
     python benchmarks/false_certificates.py first --runs 100 --jobs 2
 
-The figures are the number of runs, of certificates, and of those in which the best policy is worth more than was said
-(*at most*), the recommended one less (*at least*; *model*: by the counts alone), or the loss is larger (*gap*).
+The figures are the number of runs, of certificates, and of those in which the best policy is worth more than
+certified (*at most*), the recommended one less (*at least*; *model*: by the counts alone), or the loss is
+larger (*gap*).
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def judged(case: str, seed: int, *, fixed: bool = False, most: int = MOST) -> Ju
 
 
 def outcome(case: str, fixed: bool, seed: int) -> Judged | str | None:
-    """The same, or why the run was refused."""
+    """The judged certificate of one run, or the reason for which the run was refused."""
     try:
         return judged(case, seed, fixed=fixed)
     except InputError as error:
@@ -187,21 +188,21 @@ def outcome(case: str, fixed: bool, seed: int) -> Judged | str | None:
 
 
 def main() -> None:
-    given = read_options(__doc__, tuple(PROBLEMS), runs=400, jobs=1, fixed=False)
-    work = partial(outcome, given.what, given.fixed)
-    if given.jobs == 1:
-        found = [work(seed) for seed in range(given.runs)]
+    options = read_options(__doc__, tuple(PROBLEMS), runs=400, jobs=1, fixed=False)
+    work = partial(outcome, options.what, options.fixed)
+    if options.jobs == 1:
+        found = [work(seed) for seed in range(options.runs)]
     else:
-        with ProcessPoolExecutor(given.jobs) as pool:
-            found = list(pool.map(work, range(given.runs)))
+        with ProcessPoolExecutor(options.jobs) as pool:
+            found = list(pool.map(work, range(options.runs)))
     refused = [one for one in found if isinstance(one, str)]
-    told = [one for one in found if isinstance(one, Judged)]
-    false = {name: sum(one.false[name] for one in told) for name in STATEMENTS}
-    figures: dict[str, object] = {"case": given.what, "runs": given.runs, "refused": len(refused)}
-    figures["certificates"] = len(told)
+    judged = [one for one in found if isinstance(one, Judged)]
+    false = {name: sum(one.false[name] for one in judged) for name in STATEMENTS}
+    figures: dict[str, object] = {"case": options.what, "runs": options.runs, "refused": len(refused)}
+    figures["certificates"] = len(judged)
     figures |= {f"false: {name}": number for name, number in false.items()}
-    if told:
-        figures["episodes of each agent, median"] = statistics.median(one.played for one in told)
+    if judged:
+        figures["episodes of each agent, median"] = statistics.median(one.played for one in judged)
     if refused:
         figures["why"] = refused[0]
     show(figures, as_json=False)

@@ -183,8 +183,8 @@ def speed() -> None:
 
 
 if __name__ == "__main__":
-    given = read_options(__doc__, ("regret", "random", "agents", "rounds", "seeds", "speed"), seeds=20)
-    if given.what == "speed":
+    options = read_options(__doc__, ("regret", "random", "agents", "rounds", "seeds", "speed"), seeds=20)
+    if options.what == "speed":
         speed()
     else:
-        table(given.what, given.seeds)
+        table(options.what, options.seeds)

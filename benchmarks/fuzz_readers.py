@@ -87,13 +87,13 @@ def main() -> None:
     parser.add_argument("readers", nargs="*", help=f"of {', '.join(READERS)}; by default all")
     parser.add_argument("--inputs", type=int, default=100_000, help="mutations of each file; by default 100,000")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.work:
-        name, first, last = given.work
+    options = parser.parse_args()
+    if options.work:
+        name, first, last = options.work
         work(name, int(first), int(last))
         return
-    for name in given.readers or READERS:
-        fuzz(name, given.inputs)
+    for name in options.readers or READERS:
+        fuzz(name, options.inputs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a GPU brings: steps a second, whole runs, the ratio to the processors of the same machine.
+"""Gains of a GPU: steps per second, whole runs, the ratio to the processors of the same machine.
 
     python benchmarks/gpu.py              # the tables of docs/performance.md
     python benchmarks/gpu.py --million 3  # regret and rounds against M with three seeds, to benchmarks/million.json
@@ -42,7 +42,7 @@ ALGORITHMS: dict[str, Algorithm[Any, Any]] = {
 }
 COLOURS = {"published": BLUE, "KL": VERMILLION, "KL, stationary": GREEN}
 NEVER = 1 << 40
-"""A budget that nobody reaches."""
+"""A budget that no agent reaches."""
 LONG_ROUNDS = ((10_000, 10_000, 0.0), (100_000, 10_000, 0.0), (1_000_000, 2_000, 0.0), (100_000, 10_000, 0.1))
 """M, episodes and eps_p."""
 FIGURES = Path(__file__).parent / "million.json"
@@ -51,7 +51,7 @@ PICTURE = Path(__file__).parent.parent / "docs" / "million.png"
 
 @cache
 def world(agents: int, eps_p: float) -> Federation:
-    """Made once: with eps_p > 0 every agent has a kernel of its own, which takes a while."""
+    """The federation of a case, made once: with eps_p > 0 every agent has its own kernel, which takes a while."""
     return gridworld(agents=agents, eps_p=eps_p)
 
 
@@ -62,12 +62,12 @@ def play(
 
 
 def same(one: Run, other: Run) -> bool:
-    """Whether two runs that differ in the driver have everything else in common, to the last bit."""
+    """Return True if two runs agree in everything but the driver, to the last bit."""
     return replace(one, about=other.about).same_outcome(other)
 
 
 def seconds(task: Callable[[], object]) -> float:
-    """The least of three."""
+    """The shortest of three times."""
 
     def finished() -> None:
         task()
@@ -77,7 +77,7 @@ def seconds(task: Callable[[], object]) -> float:
 
 
 def long_round(algorithm: Algorithm[Any, Any], agents: int, driver: str, episodes: int, eps_p: float = 0.0) -> float:
-    """Steps a second in a round that nobody ends, with the policy at the end of a short run."""
+    """Steps per second in a round that no agent ends, with the policy at the end of a short run."""
     simulation = Simulation(algorithm, world(agents, eps_p), T, 0, driver)
     while simulation.played < 300:
         simulation.advance()
@@ -90,7 +90,7 @@ def long_round(algorithm: Algorithm[Any, Any], agents: int, driver: str, episode
 
 
 def tables() -> None:
-    """What docs/performance.md has; first the GPU, because threads that have just played slow its host down."""
+    """The tables of docs/performance.md; first the GPU, because threads that have just played slow its host down."""
     print(cuda.get_current_device().name)
     print("\nwhole runs")
     gpu = {}

@@ -45,7 +45,7 @@ UP = bytes(240)
 
 
 def processor_seconds(process: int) -> float:
-    """What a process has used so far (Linux)."""
+    """Processor seconds that a process has used so far (Linux)."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""What these programs share: options, seconds, and figures as lines or as JSON."""
+"""Common parts of these programs: options, seconds, and figures as lines or as JSON."""
 
 from __future__ import annotations
 

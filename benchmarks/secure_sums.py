@@ -1,4 +1,4 @@
-"""What secure sums cost: a server and four nodes, each a process, on this machine.
+"""Costs of secure sums: a server and four nodes, each a process, on this machine.
 
 The time of a run with secure sums over that of the same run without, in turns, several times; and processor time,
 start-up included, for machines that are not idle:

@@ -127,7 +127,7 @@ def fetch(url: str) -> str:
 
 
 def rounds_of(metrics: str) -> int:
-    """How many rounds the server says are over."""
+    """Number of rounds that have ended, by the server's metrics."""
     found = re.search(r"^fed_ucbvi_rounds(?:_total)? (\S+)", metrics, re.MULTILINE)
     return int(float(found[1])) if found else 0
 

@@ -1,4 +1,4 @@
-"""How fast, how it grows, and where the time goes: `make benchmark` prints the table and draws docs/scaling.png.
+"""Speed, growth with the sizes, and shares of the time: `make benchmark` prints the table and draws docs/scaling.png.
 
 Figures are processor seconds, the least of several runs on one core after compilation: other work on the machine
 disturbs them less than the wall-clock time. The ratio to the plain NumPy version, `fed_ucbvi.reference`, is measured

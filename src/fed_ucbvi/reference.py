@@ -5,12 +5,12 @@ package. The tests hold the fast versions to this file, synchronisation by synch
 ``eq:q_agregation`` are those of the paper's source. There are M agents, S states, A actions and H steps. Steps run
 from 0 to H-1 in the code and from 1 to H in the paper and in equations here.
 
-At (h,s,a) chance draws an outcome w by a law; :class:`Known` says by which, and what each outcome leads to. Counting
+At (h,s,a) chance draws an outcome w by a law; :class:`Known` has the law and the next state of each outcome. Counting
 by step and over all steps (*stationary*) are two values of it. An algorithm is a function from what all agents have
-counted, and from what is known, to a :class:`Plan`: the values, what to play next, and when an agent requests the
-next synchronisation. Counts are
+counted, and from what is known, to a :class:`Plan`: the values, the policy to play next, and the visits after which
+an agent requests the next synchronisation. Counts are
 
-- ``n[i,g,w]``, how often agent i has seen outcome w of law g, and
+- ``n[i,g,w]``, the number of times agent i has seen outcome w of law g, and
 - ``paid[i,g]``, the sum of the rewards it was paid on these visits,
 
 since the beginning of the run.
@@ -31,12 +31,12 @@ Sets = npt.NDArray[np.bool_]
 
 
 class Known(NamedTuple):
-    """What is known of a problem.
+    """Known part of a problem: the laws, and the next states and rewards of their outcomes.
 
     Attributes:
-        law_of: ``(H, S, A)``, the law of the outcome.
-        next_state: ``(H, S, A, W)``, what each outcome leads to.
-        rewards: ``(H, S, A, W)``, what each outcome pays, in [0, 1]; None if that is to be learnt law by law.
+        law_of: ``(H, S, A)``, the number of the law of the outcome.
+        next_state: ``(H, S, A, W)``, the next state of each outcome.
+        rewards: ``(H, S, A, W)``, the reward of each outcome, in [0, 1]; None if they are to be learnt, law by law.
     """
 
     law_of: Counts
@@ -146,8 +146,8 @@ def largest_mean(p: Floats, V: Floats, c: Floats) -> Floats:
         f(y) = sum_i p_i log(y + d_i) + log sum_i p_i / (y + d_i)
 
     falls from ``f(0)`` to 0. If even ``f(0) <= c``, it is 0: the best q has mass on a top that was never seen. Here y
-    is found by bisection of its logarithm, and what stands for 0 is so small that nothing is left of it. Where c is
-    0, U is the mean.
+    is found by bisection of its logarithm; the lowest y is so small that it is 0 in the result. Where c is 0, U is
+    the mean.
     """
     top = V.max(axis=-1, keepdims=True)
     d = top - V
@@ -228,7 +228,7 @@ def fed_kl_ucbvi(
 
 
 class Round(NamedTuple):
-    """A round: what was played, for how many episodes, and where they began, ``starts[i,s]``."""
+    """A round: the plan that was played, the number of episodes, and their first states, ``starts[i,s]``."""
 
     plan: Plan
     episodes: int

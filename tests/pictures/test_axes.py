@@ -70,10 +70,15 @@ def test_curves_that_are_always_zero_have_an_axis_up_to_1(ax: Axes) -> None:
     assert ax.get_ylim() == (0, 1)
 
 
-def test_a_curve_has_its_colour_and_dash(ax: Axes) -> None:
-    draw_curve(ax, [1, 2], [3, 4], colour=BLUE, dash="dashed", label="one")
+def test_a_curve_has_its_colour(ax: Axes) -> None:
+    draw_curve(ax, [1, 2], [3, 4], colour=BLUE)
     (line,) = ax.get_lines()
     assert to_hex(line.get_color()).upper() == BLUE
+
+
+def test_a_curve_has_its_dash(ax: Axes) -> None:
+    draw_curve(ax, [1, 2], [3, 4], colour=BLUE, dash="dashed")
+    (line,) = ax.get_lines()
     assert line.get_linestyle() == "--"
 
 

@@ -55,13 +55,13 @@ def test_matplotlib_knows_the_style_sheet_by_its_name() -> None:
         assert mpl.rcParams["svg.hashsalt"] == "fed-ucbvi"
 
 
-def test_the_settings_of_the_user_are_the_same_after_drawing_and_saving(panels: Panels, tmp_path: Path) -> None:
+def test_saving_a_figure_leaves_the_settings_of_the_user(panels: Panels, tmp_path: Path) -> None:
     before = dict(mpl.rcParams)
     panels.save(tmp_path / "picture.svg")
     assert dict(mpl.rcParams) == before
 
 
-def test_pyplot_is_not_imported_by_drawing_and_saving() -> None:
+def test_pyplot_is_not_imported() -> None:
     program = (
         "import io, sys; from fed_ucbvi.charts.figures import *; panels = new_panels(1, columns=1);"
         "figure_content(panels.figure, 'png'); sys.exit('matplotlib.pyplot' in sys.modules)"
@@ -70,14 +70,14 @@ def test_pyplot_is_not_imported_by_drawing_and_saving() -> None:
 
 
 @pytest.mark.parametrize("size", [(6.5, 3.0), (10.0, 4.25)])
-def test_a_png_has_the_size_in_inches_that_was_asked_for(size: tuple[float, float]) -> None:
+def test_a_png_has_the_requested_size_in_inches(size: tuple[float, float]) -> None:
     figure = new_panels(1, columns=1, size=size).figure
     with Image.open(io.BytesIO(figure_content(figure, "png"))) as image:
         assert image.size == (round(PNG_DPI * size[0]), round(PNG_DPI * size[1]))
         assert image.info["dpi"] == pytest.approx((PNG_DPI, PNG_DPI), rel=1e-3)
 
 
-def test_an_svg_has_the_size_in_points_that_was_asked_for() -> None:
+def test_an_svg_has_the_requested_size_in_points() -> None:
     figure = new_panels(1, columns=1, size=(6.5, 3.0)).figure
     svg = figure_content(figure, "svg").decode()
     assert re.findall(r'width="([\d.]+)pt" height="([\d.]+)pt"|height="([\d.]+)pt".*width="([\d.]+)pt"', svg)

@@ -21,12 +21,12 @@ def observed() -> Observed:
     short = run(FedUCBVI(), gridworld(agents=2), 40, progress=False)
     rng = np.random.default_rng(1)
     episodes = [rng.normal(5.0, 2.0, size=n) for n in short.records["agent_episodes"]]
-    told = {
+    rewards = {
         "regret": np.full(len(episodes), np.nan),
         "reward": np.array([paid.sum() / 2 for paid in episodes]),
         "reward_sd": np.array([paid.std(ddof=1) for paid in episodes]),
     }
-    return replace(short, records={**short.records, **told}), episodes
+    return replace(short, records={**short.records, **rewards}), episodes
 
 
 @pytest.mark.parametrize("bins", [1, 2, 5, 60])
@@ -45,7 +45,7 @@ def test_a_point_is_the_mean_of_its_episodes_with_its_standard_error(observed: O
 
 
 @pytest.mark.parametrize("bins", [1, 2, 5, 60])
-def test_there_are_at_most_as_many_points_as_asked_for(observed: Observed, bins: int) -> None:
+def test_there_are_at_most_the_requested_number_of_points(observed: Observed, bins: int) -> None:
     curve = learning_curve(observed[0], bins)
     assert 0 < len(curve.mean) <= bins
     assert curve.episodes[-1] == 40

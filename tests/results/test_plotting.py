@@ -36,7 +36,7 @@ def several() -> list[Run]:
 
 
 def twins_of(one: Run, environments: list[dict[str, Any]]) -> list[Run]:
-    """The same run with other options of its environment."""
+    """Copies of a run with other options of its environment."""
     about = one.about
     options = one.about.environment
     return [replace(one, about=replace(about, environment={**options, **new})) for new in environments]
@@ -143,9 +143,14 @@ def test_a_run_without_a_round_is_refused(plain_run: Run) -> None:
         plot_runs([replace(plain_run, records=records, complete=False)])
 
 
-def test_given_axes_are_drawn_on_and_returned(several: list[Run]) -> None:
+def test_axes_of_the_caller_are_returned(several: list[Run]) -> None:
     axes = Figure().subplots(2, 1)
     assert list(plot_runs(several, axes=axes)) == list(axes)
+
+
+def test_axes_of_the_caller_get_a_legend(several: list[Run]) -> None:
+    axes = Figure().subplots(2, 1)
+    plot_runs(several, axes=axes)
     assert axes[0].get_legend() is not None
 
 

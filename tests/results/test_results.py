@@ -453,7 +453,7 @@ WORLDS = {
 }
 
 
-def told_again(result: Run) -> list[RoundRecord]:
+def replayed_rounds(result: Run) -> list[RoundRecord]:
     about = result.about
     rows = result.records, result.recommendations
     return [
@@ -468,10 +468,10 @@ def told_again(result: Run) -> list[RoundRecord]:
 
 
 @pytest.mark.parametrize(("algorithm", "world", "episodes"), WORLDS.values(), ids=WORLDS.keys())
-def test_a_run_tells_its_rounds_again(algorithm: Algorithm[Any, Any], world: Federation, episodes: int) -> None:
+def test_replayed_rounds_are_those_played(algorithm: Algorithm[Any, Any], world: Federation, episodes: int) -> None:
     records: list[RoundRecord] = []
     result = run(algorithm, world, episodes, on_round=records.append)
-    again = told_again(result)
+    again = replayed_rounds(result)
     assert all(math.isnan(record.seconds) for record in again)
     assert len(records) > 3
     for one, other in zip(records, again, strict=True):
@@ -488,13 +488,13 @@ def test_a_run_tells_its_rounds_again(algorithm: Algorithm[Any, Any], world: Fed
     assert np.average([record.reward for record in records], weights=weights) == pytest.approx(result.average_reward)
 
 
-def test_rounds_of_agents_that_stop_apart_are_told_again_as_they_were() -> None:
+def test_replayed_rounds_of_agents_that_stop_apart_have_their_episodes() -> None:
     records: list[RoundRecord] = []
     apart = FedQAdvantage(forced_synchronisation=False)
     result = run(apart, synthetic(agents=3, eps_p=0.1), 200, on_round=records.append)
     counted, before = (
         [(record.episodes, record.planned_episodes, record.agents) for record in records]
-        for records in (told_again(result), records)
+        for records in (replayed_rounds(result), records)
     )
     assert counted == before
     assert counted[-1] == (200, 200, 3)

@@ -104,8 +104,8 @@ def test_all_rounds_are_drawn(grid_run: Run, picture: Panels) -> None:
 def test_the_legend_has_the_number_of_rounds_of_each_rule(grid_run: Run, picture: Panels) -> None:
     legend = panel(picture, "Round lengths").get_legend()
     assert legend is not None
-    asked = grid_run.records["requests"] > 0
-    first = int((asked & (grid_run.records["rule"] == 0)).sum())
+    requested = grid_run.records["requests"] > 0
+    first = int((requested & (grid_run.records["rule"] == 0)).sum())
     assert legend.get_texts()[0].get_text() == f"{grid_run.about.rules[0]} rule ({first:,})"
 
 
@@ -162,12 +162,21 @@ def test_the_heading_names_the_setting(picture: Panels, part: str) -> None:
     assert part in picture.figure.get_suptitle()
 
 
-def test_an_interrupted_run_says_so_even_before_its_first_round(grid_run: Run) -> None:
+@pytest.fixture
+def picture_without_rounds(grid_run: Run) -> Panels:
+    """The picture of a run that was interrupted before its first round."""
     records = {name: column[:0] for name, column in grid_run.records.items()}
-    panels = plot_run(replace(grid_run, records=records, complete=False))
-    assert "interrupted after 0 episodes" in panels.figure.get_suptitle()
-    x, y = points(panel(panels, "Regret"))
-    assert (list(x), list(y)) == ([0], [0])
+    return plot_run(replace(grid_run, records=records, complete=False))
+
+
+def test_the_heading_of_an_interrupted_run_has_its_number_of_episodes(picture_without_rounds: Panels) -> None:
+    assert "interrupted after 0 episodes" in picture_without_rounds.figure.get_suptitle()
+
+
+def test_the_regret_of_a_run_without_rounds_is_one_point(picture_without_rounds: Panels) -> None:
+    x, y = points(panel(picture_without_rounds, "Regret"))
+    assert list(x) == [0]
+    assert list(y) == [0]
 
 
 @pytest.mark.parametrize("name", ["grid_run", "plain_run", "large_run"])
@@ -175,13 +184,18 @@ def test_no_texts_overlap(name: str, request: pytest.FixtureRequest) -> None:
     assert badly_placed(plot_run(request.getfixturevalue(name)).figure) == []
 
 
-def test_given_axes_are_drawn_on_and_returned(plain_run: Run) -> None:
+def test_axes_of_the_caller_are_returned(plain_run: Run) -> None:
     axes = Figure().subplots(1, 3)
     assert list(plain_run.plot(axes=axes)) == list(axes)
+
+
+def test_axes_of_the_caller_are_drawn_on(plain_run: Run) -> None:
+    axes = Figure().subplots(1, 3)
+    plain_run.plot(axes=axes)
     assert axes[0].get_title("left").startswith("Regret")
 
 
-def test_a_new_figure_has_the_size_that_was_asked_for(plain_run: Run) -> None:
+def test_a_new_figure_has_the_requested_size(plain_run: Run) -> None:
     figure = plain_run.plot(size=(9.0, 3.0)).figure
     assert tuple(figure.get_size_inches()) == (9.0, 3.0)
 
@@ -244,10 +258,13 @@ def test_squares_of_a_small_grid_are_named(grid_run: Run) -> None:
     assert sorted(texts) == ["goal", "start", "wall"]
 
 
-def test_start_and_goal_of_a_large_grid_are_marked_by_shapes(large_run: Run) -> None:
+def test_squares_of_a_large_grid_are_marked_by_shapes(large_run: Run) -> None:
     ax = plot_policy(large_run)
     assert [line.get_marker() for line in ax.get_lines()] == ["o", "D"]
-    assert list(ax.texts) == []
+
+
+def test_squares_of_a_large_grid_are_not_named(large_run: Run) -> None:
+    assert list(plot_policy(large_run).texts) == []
 
 
 def test_at_a_given_step_only_squares_that_can_be_reached_have_arrows(grid_run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Intervals of means and paired differences are SciPy's; so many seeds decide as often as is said; runs in groups."""
+"""Intervals of means and paired differences against SciPy; the power of the number of seeds; runs in groups."""
 
 from __future__ import annotations
 

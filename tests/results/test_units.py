@@ -59,18 +59,18 @@ def cliffs() -> Federation:
 
 
 @pytest.fixture(scope="module")
-def told_rounds() -> list[RoundRecord]:
+def received_rounds() -> list[RoundRecord]:
     return []
 
 
 @pytest.fixture(scope="module")
-def result(cliffs: Federation, told_rounds: list[RoundRecord]) -> Run:
+def result(cliffs: Federation, received_rounds: list[RoundRecord]) -> Run:
     return run(
         FedKLUCBVI(stationary=True),
         cliffs,
         300,
         progress=False,
-        on_round=told_rounds.append,
+        on_round=received_rounds.append,
     )
 
 
@@ -125,10 +125,10 @@ def test_regret_is_a_difference_of_own_values(cliffs: Federation) -> None:
     assert played.regret == pytest.approx(best - own_value(common, 0, always_up), rel=1e-9)
 
 
-def test_what_rounds_tell_is_what_the_records_say(result: Run, told_rounds: list[RoundRecord]) -> None:
-    assert [one.regret for one in told_rounds] == pytest.approx(np.cumsum(result.records["regret"]).tolist())
+def test_rounds_received_during_a_run_agree_with_its_records(result: Run, received_rounds: list[RoundRecord]) -> None:
+    assert [one.regret for one in received_rounds] == pytest.approx(np.cumsum(result.records["regret"]).tolist())
     per_episode = result.records["reward"] * result.records["agents"] / result.records["agent_episodes"]
-    assert [one.reward for one in told_rounds] == pytest.approx(per_episode.tolist())
+    assert [one.reward for one in received_rounds] == pytest.approx(per_episode.tolist())
 
 
 def test_frames_are_in_own_units(result: Run) -> None:

@@ -1,4 +1,4 @@
-"""The page of a report, as text and in a real browser without network: drawn, answering, asking for nothing.
+"""The page of a report, as text and in a real browser without network.
 
 At the width of a desk and of a phone, light and dark.
 """
@@ -19,7 +19,8 @@ import pytest
 import sample_report
 from browser import OpenPage, open_browser
 from fed_ucbvi.core.colours import DARK_GREY, PALETTE, distinct_colours, on_dark
-from fed_ucbvi.paper.report.content import PageContent
+from fed_ucbvi.paper.report.content import PageContent, Section, Table
+from fed_ucbvi.paper.report.files import table_frame
 from fed_ucbvi.paper.report.page import render_page
 from fed_ucbvi.paper.report.writing import write_report
 from fed_ucbvi.results.looks import LOOKS
@@ -44,13 +45,16 @@ def test_the_page_loads_nothing(page: str) -> None:
     assert re.findall(r"https?:|//[a-z]|url\((?!#)|@import|\bsrc=", page) == []
 
 
-def test_links_lead_to_the_page_and_the_files_beside_it(page: str) -> None:
+def test_links_stay_within_the_report(page: str) -> None:
     links = set(re.findall(r'href="([^"]*)"', page))
     assert all(re.fullmatch(r"data:,|#[\w-]+|(figures|tables)/[\w-]+\.\w+", link) for link in links), links
 
 
-def test_the_policy_of_the_page_forbids_requests_and_evaluation(page: str) -> None:
+def test_the_policy_of_the_page_forbids_requests(page: str) -> None:
     assert "default-src &#39;none&#39;" in page
+
+
+def test_the_policy_of_the_page_forbids_evaluation_of_texts(page: str) -> None:
     assert "unsafe-eval" not in page
 
 
@@ -85,6 +89,37 @@ def test_the_page_has_the_texts_of_claims_in_full(page: str, text: str) -> None:
     assert text in without_scripts(page)
 
 
+def grouped_table() -> Table:
+    return Table(
+        id="groups",
+        title="Means",
+        caption="",
+        columns=["environment", "T", "M", "regret"],
+        rows=[["GridWorld", 300, 2, 9.0], ["GridWorld", 300, 5, 4.0], ["DeepSea", 100, 2, 1.0]],
+        heading_columns=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def page_with_groups() -> str:
+    """The page of a report with one table whose rows are in two groups."""
+    section = Section(id="all", title="All", tables=[grouped_table()])
+    return render_page(PageContent("Groups", [], [section]))
+
+
+def test_heading_columns_are_the_headings_of_groups_of_rows(page_with_groups: str) -> None:
+    headings = re.findall(r'<th scope="rowgroup" colspan="2">(.*?)</th>', page_with_groups)
+    assert headings == ["GridWorld, T = 300", "DeepSea, T = 100"]
+
+
+def test_heading_columns_are_not_columns_of_the_page(page_with_groups: str) -> None:
+    assert re.findall(r'<button type="button">(.*?)</button>', page_with_groups) == ["M", "regret"]
+
+
+def test_heading_columns_are_columns_of_the_files() -> None:
+    assert table_frame(grouped_table()).columns == ["environment", "T", "M", "regret"]
+
+
 def test_a_report_without_verdicts_begins_with_its_figures(report: PageContent) -> None:
     sections = [replace(section, verdicts=()) for section in report.sections]
     visible = without_scripts(render_page(replace(report, sections=sections)))
@@ -103,7 +138,7 @@ def test_of_a_long_paragraph_at_the_top_all_but_the_first_sentence_unfolds(repor
 @pytest.mark.parametrize(
     "colour", [*PALETTE, *distinct_colours([""] * 9), *(look.colour for look in LOOKS.values()), DARK_GREY]
 )
-def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> None:
+def test_every_colour_has_a_version_with_contrast_on_a_dark_page(colour: str) -> None:
     def luminance(text: str) -> float:
         parts = np.array([int(text[place : place + 2], 16) for place in (1, 3, 5)]) / 255
         linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
@@ -114,7 +149,7 @@ def test_every_colour_has_a_like_that_can_be_seen_on_dark_paper(colour: str) -> 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Chromium with an empty profile, without network, telling all it logs and all it requests."""
+    """Chromium with an empty profile, without network, with a log of messages and requests."""
     with open_browser(tmp_path_factory.mktemp("profile")) as driver:
         yield driver
 
@@ -143,7 +178,7 @@ class Opened(OpenPage):
             self.look(1300, "light")
 
     def scroll_to(self, element: Any, block: str = "center") -> None:
-        """Scroll, and wait until the browser has told the page of it."""
+        """Scroll, and wait until the page has handled the event."""
         script = """const [element, block, done] = arguments; element.scrollIntoView({block});
             requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));"""
         self.browser.execute_async_script(script, element, block)
@@ -170,12 +205,19 @@ def test_every_panel_is_drawn_with_its_labels(opened: Opened, report: PageConten
             assert panel.x_label in plot["texts"]
 
 
-def test_the_text_alternative_of_a_panel_has_title_and_caption(opened: Opened, report: PageContent) -> None:
-    labels = "[...document.querySelectorAll(`#figure-${arguments[0]} svg[role=img]`)].map(e => e.ariaLabel)"
+TEXT_ALTERNATIVES = "[...document.querySelectorAll(`#figure-${arguments[0]} svg[role=img]`)].map(e => e.ariaLabel)"
+
+
+def test_the_text_alternative_of_a_panel_has_the_title(opened: Opened, report: PageContent) -> None:
     for figure in report.figures:
-        for label in opened(labels, figure.id):
-            assert figure.title in label
-            assert figure.caption in label
+        for text in opened(TEXT_ALTERNATIVES, figure.id):
+            assert figure.title in text
+
+
+def test_the_text_alternative_of_a_panel_has_the_caption(opened: Opened, report: PageContent) -> None:
+    for figure in report.figures:
+        for text in opened(TEXT_ALTERNATIVES, figure.id):
+            assert figure.caption in text
 
 
 def test_only_the_first_figure_of_each_section_is_shown_at_first(opened: Opened, report: PageContent) -> None:
@@ -230,14 +272,14 @@ def look_of(opened: Opened) -> Look:
     )
 
 
-def test_the_page_is_dark_on_white_by_day(opened: Opened) -> None:
+def test_the_page_is_dark_on_white_in_the_light_scheme(opened: Opened) -> None:
     look = look_of(opened)
     assert look.paper == 255
     assert max(look.texts) < 130 < 200 < look.grid
     assert look.curve == 0
 
 
-def test_the_page_is_light_on_dark_by_night(opened: Opened) -> None:
+def test_the_page_is_light_on_dark_in_the_dark_scheme(opened: Opened) -> None:
     with opened.at(1300, "dark"):
         look = look_of(opened)
     assert look.paper < 40
@@ -304,5 +346,5 @@ def test_clicks_on_a_column_sort_the_table_up_then_down(opened: Opened, clicks: 
     assert opened(ROUNDS) == rounds
 
 
-def test_no_error_is_logged_after_all_this(opened: Opened) -> None:
+def test_clicks_log_no_error(opened: Opened) -> None:
     assert opened.browser.get_log("browser") == []

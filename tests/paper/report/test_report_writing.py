@@ -1,4 +1,4 @@
-"""Writing reports: all files or none, nothing else touched; the data are what was given, and read back equal."""
+"""Files of reports: all of them are written or none, others stay, and the data are those of the figures."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_the_manifest_names_the_format(folder: Path) -> None:
 
 
 def test_verdicts_are_written_as_json(folder: Path) -> None:
-    (told,) = json.loads((folder / "verdicts.json").read_text())
-    assert told == {"section": "all", **asdict(VERDICT), "open": []}
+    (verdict,) = json.loads((folder / "verdicts.json").read_text())
+    assert verdict == {"section": "all", **asdict(VERDICT), "open": []}
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF-"), ("a.svg", b"<?xml")])
@@ -185,7 +185,7 @@ def test_a_report_that_fails_leaves_the_earlier(
     assert contents(tmp_path) == before
 
 
-def test_a_report_cut_off_while_moved_is_mended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_report_is_completed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_report(small("old"), tmp_path)
     move = Path.replace
 
@@ -246,7 +246,7 @@ def test_control_characters_from_data_reach_no_file_raw(tmp_path: Path) -> None:
         assert not set("\x00\x1b\x07\x7f\x9b\u202e") & set(text)
 
 
-def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
+def test_packages_for_drawing_are_imported_only_when_a_report_is_written() -> None:
     code = (
         "import sys, fed_ucbvi, fed_ucbvi.paper.report.writing\n"
         "sys.exit(str(sorted({'matplotlib', 'jinja2', 'polars'} & set(sys.modules))))"
@@ -257,7 +257,7 @@ def test_what_draws_is_imported_only_when_a_report_is_written() -> None:
 @pytest.mark.parametrize(
     "figure", [sample_report.many_curves(), sample_report.speed_up(), sample_report.by_environment()]
 )
-def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> None:
+def test_the_data_of_a_figure_are_its_points(figure: Figure) -> None:
     frame = figure_frame(figure)
     expected = []
     for panel in figure.panels:
@@ -269,19 +269,47 @@ def test_every_point_of_a_figure_is_in_its_data_and_no_other(figure: Figure) -> 
     assert frame.rows() == expected
 
 
-def test_arrays_of_numpy_are_as_good_as_lists() -> None:
-    plain = Series("A", BLUE, [1, 2], [0.5, 0.25], [0.1, 0.2], [0.6, 0.3])
-    arrays = Series("A", BLUE, *(np.array(part) for part in ([1, 2], [0.5, 0.25], [0.1, 0.2], [0.6, 0.3])))  # type: ignore[arg-type]
-    one, other = (figure_frame(Figure("f", "", "", [Panel("", "", "", [series])])) for series in (plain, arrays))
-    assert_frame_equal(one, other)
+def frame_of_series(series: Series) -> pl.DataFrame:
+    panel = Panel("", "", "", [series])
+    return figure_frame(Figure("f", "", "", [panel]))
 
 
-def test_a_table_keeps_figures_as_figures_and_intervals_with_their_ends() -> None:
-    rows: list[list[Cell]] = [["a", Estimate(1.5, 1.0, 2.0), 3, 0.5, 7], ["b", 2.5, None, 2, "none"]]
-    frame = table_frame(Table("t", "", "", ["name", "regret", "rounds", "slope", "mixed"], rows))
+def test_a_series_can_have_numpy_arrays() -> None:
+    lists = Series(name="A", colour=BLUE, x=[1, 2], y=[0.5, 0.25], low=[0.1, 0.2], high=[0.6, 0.3])
+    arrays: dict[str, Any] = {name: np.array(getattr(lists, name)) for name in ("x", "y", "low", "high")}
+    assert_frame_equal(frame_of_series(lists), frame_of_series(replace(lists, **arrays)))
+
+
+@pytest.fixture
+def frame() -> pl.DataFrame:
+    """The data of a table with intervals, numbers, texts, and a column of both."""
+    columns = ["name", "regret", "rounds", "slope", "mixed"]
+    rows: list[list[Cell]] = [
+        ["a", Estimate(1.5, 1.0, 2.0), 3, 0.5, 7],
+        ["b", 2.5, None, 2, "none"],
+    ]
+    return table_frame(Table("t", "", "", columns, rows))
+
+
+def test_a_column_with_intervals_is_followed_by_their_ends(frame: pl.DataFrame) -> None:
     assert frame.columns == ["name", "regret", "regret low", "regret high", "rounds", "slope", "mixed"]
-    assert frame.rows() == [("a", 1.5, 1.0, 2.0, 3, 0.5, "7"), ("b", 2.5, None, None, None, 2.0, "none")]
+    assert frame.select("regret", "regret low", "regret high").rows() == [(1.5, 1.0, 2.0), (2.5, None, None)]
+
+
+def test_a_column_of_whole_numbers_has_integers(frame: pl.DataFrame) -> None:
     assert frame.schema["rounds"] == pl.Int64
+    assert frame["rounds"].to_list() == [3, None]
+
+
+def test_a_column_of_whole_numbers_with_decimals_has_floats(frame: pl.DataFrame) -> None:
+    assert frame["slope"].to_list() == [0.5, 2.0]
+
+
+def test_a_column_of_texts_with_numbers_has_texts(frame: pl.DataFrame) -> None:
+    assert frame["mixed"].to_list() == ["7", "none"]
+
+
+def test_a_table_without_rows_has_its_columns() -> None:
     assert table_frame(Table("t", "", "", ["name"], [])).shape == (0, 1)
 
 
@@ -302,5 +330,5 @@ def test_a_table_keeps_figures_as_figures_and_intervals_with_their_ends() -> Non
         (True, "yes"),
     ],
 )
-def test_cells_are_written_to_the_digits_that_mean_something(cell: Cell, text: str) -> None:
+def test_cells_have_the_digits_of_their_intervals(cell: Cell, text: str) -> None:
     assert cell_text(cell) == text
