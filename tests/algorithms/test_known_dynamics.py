@@ -335,6 +335,14 @@ def test_the_value_of_a_policy_lies_in_its_interval() -> None:
     assert abs(interval.mean - value) < 0.1
 
 
+def test_more_agents_than_memory_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = simulation_of(random_world(8), 1)
+    monkeypatch.setattr("fed_ucbvi.core.memory.ALWAYS_AVAILABLE", 0)
+    monkeypatch.setattr("fed_ucbvi.core.memory.available_memory", lambda: 100)
+    with pytest.raises(InputError, match="The visits of 2 agents by step, state and action"):
+        LawParty(simulation.algorithm, simulation.setting, random_world(8))
+
+
 def test_agents_are_paid_by_their_own_rewards() -> None:
     """Two sites of three are paid nothing, and the third 1 at every step."""
     own = np.array([0.0, 0.0, 1.0]).reshape(3, 1, 1, 1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -9,14 +10,18 @@ import numpy as np
 
 from fed_ucbvi.algorithms.base import Algorithm, FleetTables, Setting
 from fed_ucbvi.algorithms.return_bounds import new_histogram
+from fed_ucbvi.algorithms.state_memory import check_fleet_memory
 from fed_ucbvi.core.errors import InputError
+from fed_ucbvi.core.memory import SMALLER, check_memory
 from fed_ucbvi.core.types import CountArray
 from fed_ucbvi.engine.drivers.base import RoundEnd
-from fed_ucbvi.engine.drivers.laws import LawDriver, LawReturns, law_fleet
+from fed_ucbvi.engine.drivers.laws import LawDriver, LawReturns, law_fleet, pairs_shape
 from fed_ucbvi.engine.party import Party
 from fed_ucbvi.engine.rounds import Paid, PlayedRound
 from fed_ucbvi.problem.federation import Federation
 
+COUNTER_BYTES = 8
+"""Bytes of a counter of visits."""
 PLAYED_BY_EPISODE = ("auto", "episodes")
 """Drivers that may be named where dynamics are known; both play episode by episode."""
 
@@ -59,14 +64,17 @@ class LawParty(Party):
             pooled=pooled,
             levels=algorithm.level_law(setting),
         )
-        driver = LawDriver(self._fleet, federation)
-        tables = FleetTables(
+        supports = FleetTables(
             agents=federation.agents,
             successors=self._fleet.successors,
             rewards=np.zeros((1, *self._fleet.shape)),
             first_agent=first_agent,
-            touched=self._fleet.touched if pooled else None,
         )
+        check_fleet_memory(algorithm, setting, supports, pooled=pooled, counter_bytes=COUNTER_BYTES)
+        pairs = math.prod(pairs_shape(federation)) * COUNTER_BYTES
+        check_memory(f"The visits of {federation.agents:,} agents by step, state and action", pairs, SMALLER)
+        driver = LawDriver(self._fleet, federation)
+        tables = supports._replace(touched=self._fleet.touched if pooled else None)
         super().__init__(algorithm, setting, driver, tables)
         self.federation = federation
         self._pairs = driver.pairs
@@ -74,18 +82,11 @@ class LawParty(Party):
     def _count(self, end: RoundEnd) -> PlayedRound:
         """Add a round to the agents' counts by law; on record are visits by step, state and action."""
         self.algorithm.absorb(self.agents, self.policy, self.driver.transitions, self.driver.visits)
-        return PlayedRound(end, self._visits(), self.driver.starts)
-
-    def _visits(self) -> CountArray:
-        """Visits ``(m, H, S, A)``, or one row for the sum over agents that are paid alike."""
-        if len(self.federation.rewards) > 1:
-            return self._pairs
-        return np.asarray(self._pairs.sum(axis=0, keepdims=True))
+        return PlayedRound(end, self._pairs, self.driver.starts)
 
     def paid(self) -> Paid:
         """The sum of the mean rewards of all visits, which a simulation has on record."""
-        visits = self._visits()
-        total = float((visits * self.federation.rewards).sum())
+        total = float((self._pairs * self.federation.rewards).sum())
         return Paid(self.played * self.federation.agents, total, self.driver.starts.sum(axis=(0, 1)))
 
     def returns(self) -> CountArray:

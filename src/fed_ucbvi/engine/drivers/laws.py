@@ -64,7 +64,7 @@ class LawCounts(NamedTuple):
     Attributes:
         outcomes: ``(m or 1, G, W)``, one row where they are counted together.
         visits: of laws, flat, ``(m, G)``.
-        pairs: visits ``(m, H, S, A)``.
+        pairs: visits ``(m or 1, H, S, A)``.
         starts: ``(m, L, S)``.
         cells: the laws that each agent visited, ``(m, G)``.
         numbers: how many they are, ``(m,)``.
@@ -85,6 +85,12 @@ class LawStep(NamedTuple):
     action: np.int64
     outcome: np.int64
     state: np.int64
+
+
+def pairs_shape(federation: Federation) -> tuple[int, int, int, int]:
+    """Shape of the visits of a round by step, state and action, with one row for all agents that are paid alike."""
+    rows = len(federation.rewards)
+    return rows, federation.horizon, federation.states, federation.actions
 
 
 def law_world(federation: Federation, fleet: Fleet) -> LawWorld:
@@ -141,8 +147,8 @@ class LawDriver(FleetDriver):
         H = federation.horizon
         self._world = law_world(federation, fleet)
         self._chunk = max(1, STEPS_PER_CALL // (8 * m * H))
-        self.pairs: CountArray = np.zeros((m, H, federation.states, federation.actions), dtype=np.int64)
-        """Visits of the round by agent, step, state and action."""
+        self.pairs: CountArray = np.zeros(pairs_shape(federation), dtype=np.int64)
+        """Visits of the round by agent, step, state and action; one row for all agents that are paid alike."""
         outcomes, visits = fleet.flat
         self._counts = LawCounts(
             outcomes=outcomes,
@@ -302,7 +308,8 @@ def _play_laws(
     Returns ``(episodes played, was there a request)``. ``limits (m or 1, G)`` are flat; only if ``asking`` may agents
     make requests. With ``sign`` -1 all ``most`` episodes are taken back.
     """
-    m, H, S, _ = counts.pairs.shape
+    m = len(counts.numbers)
+    payments, H, S, _ = counts.pairs.shape
     rows, laws, outcomes = counts.outcomes.shape
     own_limits = laws if len(limits) > laws else 0
     own_start = S if len(world.initial) > S else 0
@@ -323,7 +330,7 @@ def _play_laws(
                 step = _take_step(h, level, s, t, key, word, i * laws * outcomes, world, actions)
 
                 # Counts by (h,s,a), by law and outcome, and by law for each agent.
-                counts.pairs[i, h, s, step.action] += sign
+                counts.pairs[shared(i, payments), h, s, step.action] += sign
                 counts.outcomes[i if rows > 1 else 0, step.law, step.outcome] += sign
                 place = i * laws + step.law
                 before = counts.visits[place]
