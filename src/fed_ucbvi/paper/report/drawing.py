@@ -35,7 +35,7 @@ from fed_ucbvi.core.types import FloatArray
 from fed_ucbvi.paper.report.content import Figure
 from fed_ucbvi.paper.report.panels import Entry, Panel, Series, categories, colour_variable, legend_of, positions
 
-PANEL_SIZE = (4.6, 3.0)
+PANEL_SIZE = (4.0, 2.7)
 """Inches of a panel on the page."""
 FEW_TICKS = 8
 LEAST_DISTANCE = 0.09
