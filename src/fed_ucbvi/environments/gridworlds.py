@@ -397,8 +397,8 @@ def deep_sea(
         right = int(right_action[row, column])
         rewards[s, 1 - right] = MOVE_COST / N
         rewards[s, right] = 1.0 if column == N - 1 else 0.0
-        left_move = (1, max(column - 1, 0) - column)
-        right_move = (1, min(column + 1, N - 1) - column)
+        left_move = [1, max(column - 1, 0) - column]
+        right_move = [1, min(column + 1, N - 1) - column]
         moves.append([left_move, right_move] if right == 1 else [right_move, left_move])
 
     def outcomes(s: int, row: int, column: int, p: float) -> list[dict[int, float]]:
