@@ -49,7 +49,7 @@ AlgorithmLike = Algorithm[Any, Any] | type[Algorithm[Any, Any]] | str
 
 
 def find_algorithm(name: str) -> type[Any] | Algorithm[Any, Any]:
-    """What ``name`` stands for: a class of parameters, or, for ``module:attribute``, perhaps one with parameters.
+    """Find the algorithm of this name: its class or, for ``module:attribute``, perhaps one with parameters.
 
     >>> find_algorithm("fed-ucbvi") is find_algorithm("fed_ucbvi:FedUCBVI")
     True
@@ -128,7 +128,7 @@ def recorded_algorithm(name: str, parameters: Mapping[str, object]) -> Algorithm
 
 
 def as_algorithm(given: AlgorithmLike) -> Algorithm[Any, Any]:
-    """What people pass as an algorithm: one with parameters, its class or its name, which stand for the defaults.
+    """Make an algorithm of an algorithm, its class or its name; the latter two have default parameters.
 
     >>> from fed_ucbvi import FedUCBVI
     >>> as_algorithm("fed-ucbvi") == as_algorithm(FedUCBVI) == as_algorithm(FedUCBVI())

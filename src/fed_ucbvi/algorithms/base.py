@@ -1,4 +1,4 @@
-"""What an algorithm is: parameters, two states, and the messages between them.
+"""The contract of an algorithm: parameters, two states, and the messages between them.
 
 An algorithm is a frozen dataclass of parameters. It makes the *server* state and the *agents* state (a fleet of m
 agents as arrays with a leading agent axis), and nothing else changes them. Server and agents exchange only messages,
@@ -49,7 +49,7 @@ Message = tuple[Array, ...]
 
 @dataclass(frozen=True)
 class Setting:
-    """What everyone knows before the run: S, A, H, M, T, eps_p and the seed, and whether rewards are random.
+    """Sizes and constants of a run, known to all: S, A, H, M, T, eps_p and the seed, and if rewards are random.
 
     Where nobody knows eps_p it is 0, as if the agents were identical, and ``eps_p_known`` is False. A run that is
     extended to more episodes keeps the ``grid_bits`` of its exact sums; 0 where they follow from the rest.
@@ -84,7 +84,7 @@ class Setting:
         bits: int = 0,
         starts_known: bool = True,
     ) -> Setting:
-        """That of a run on this problem; rewards may be random where the problem does not say so."""
+        """Make the setting of a run on a problem; rewards may be random where the problem does not declare it."""
         known = not math.isnan(problem.eps_p)
         return cls(
             states=problem.states,
@@ -108,7 +108,7 @@ class Setting:
 
 
 class Counting(Enum):
-    """How the visits of a round are counted; the thing that is counted is called a *cell*.
+    """Unit in which the visits of a round are counted, called a *cell*.
 
     ``POLICY``: by ``(h, s)``, for policies with one action each. ``PAIRS``: by ``(h, s, a)``, for policies that are
     sets of actions. ``STATIONARY``: by ``(s, a)``, all steps together.
@@ -158,7 +158,7 @@ NO_REWARD_SUMS.flags.writeable = False  # as the sums that agents read, so that 
 
 
 class FleetTables(NamedTuple):
-    """What a fleet of m ``agents`` is given: its sizes, supports and rewards.
+    """Tables for a fleet of m ``agents``: its size, supports and rewards.
 
     Attributes:
         successors: ``(steps, S, A, K)``, the support of each pair: its possible next states, in K slots. Transitions
@@ -199,12 +199,12 @@ class FleetTables(NamedTuple):
 
 
 class Budgets(NamedTuple):
-    """When agents request a synchronisation.
+    """Numbers of visits after which agents request a synchronisation.
 
     Attributes:
-        limits: ``(m or 1, *cell)``, how many visits during the round make an agent do so; one row where all agents
-            have the same.
-        rule: ``(*cell,)``, by which rule (an index into ``rules``).
+        limits: ``(m or 1, *cell)``, number of visits during the round after which an agent makes a request; one row
+            where all agents have the same.
+        rule: ``(*cell,)``, index of the rule in ``rules``.
         growth: a round that begins after t episodes lasts at least ``growth t`` episodes; agents make requests only
             from then on.
     """
@@ -433,7 +433,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         """Agent side: add the round's counts to the agents' own."""
 
     def query(self, server: ServerT, exchange: int) -> Message:
-        """Server to agents, at the start of an exchange; by default nothing, and the end of the round says it all."""
+        """Server to agents, at the start of an exchange; by default an empty message."""
         return ()
 
     @abstractmethod
@@ -470,11 +470,11 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     @property
     def stops_jointly(self) -> bool:
-        """Whether one agent's request stops all agents, as by default; otherwise each plays until its own request."""
+        """True if the request of one agent stops all agents, as by default; otherwise each plays until its own."""
         return True
 
     def level_law(self, setting: Setting) -> LevelLaw:
-        """How agents draw which of the broadcast's policies they play; by default there is one policy."""
+        """Law by which agents draw one of the policies of a broadcast; by default there is one policy."""
         return ONE_LEVEL
 
     @property
@@ -484,11 +484,11 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
 
     @property
     def extension(self) -> RunExtension:
-        """What may change in a run under way; by default nothing. ``docs/theory.md`` has the reasons."""
+        """Changes that a run allows; by default none. ``docs/theory.md`` has the reasons."""
         return RunExtension()
 
     def facts(self, setting: Setting) -> dict[str, float]:
-        """Constants in force, for the record (nu, for instance); by default none."""
+        """Constants in force, for the record, such as nu; by default none."""
         return {}
 
     def cautions(self, setting: Setting) -> list[str]:
@@ -510,7 +510,7 @@ class Algorithm(ABC, Generic[ServerT, AgentsT]):
         return None
 
     def counts_of(self, server: ServerT, agents: AgentsT | None) -> CountTable:
-        """What the agents have counted, for a later run; what they have reported, where there are none."""
+        """Counts of the agents, for a later run; without ``agents`` those that they have reported."""
         reason = self.extension.warm_start or NOT_IMPLEMENTED
         raise InputError(f"no run can start from the counts of {self.name}: {reason}.")
 

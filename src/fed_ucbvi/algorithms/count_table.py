@@ -32,7 +32,7 @@ FORMAT = "fed-ucbvi/counts"
 FORMAT_VERSION = 3
 SUFFIX = ".npz"
 LIST_COPIES = 4
-"""How often numbers of a file are held while a table is made of them."""
+"""Copies of the numbers of a file in memory while a table is made of them."""
 FIRST_WIDTH = 2
 _ZERO = np.uint64(0)
 
@@ -127,7 +127,7 @@ class CountTable(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was visited. Asked in every round, and NumPy's ``any`` takes a microsecond longer."""
+        """True if nothing was visited. It is read in every round, and NumPy's ``any`` takes a microsecond longer."""
         return not any(self.numbers.tolist())
 
     @property
@@ -184,7 +184,7 @@ class CountTable(NamedTuple):
         return self.plus(new)
 
     def with_bits(self, bits: int) -> CountTable:
-        """The same with so many bits after the point of rewards: exactly if they are more, rounded up if fewer."""
+        """This table with another number of bits after the point of rewards; fewer bits round up."""
         more = bits - int(self.bits[0])
         if more == 0:
             return self
@@ -273,7 +273,7 @@ class CountTable(NamedTuple):
         }
 
     def equals(self, other: CountTable) -> bool:
-        """Whether two are the same, number by number; room that is not used does not matter."""
+        """True if two tables have the same numbers, whatever room they have."""
         own = self.listed()
         others = other.listed()
         same = self.visits.shape == other.visits.shape and self.bits == other.bits and own.keys() == others.keys()

@@ -19,7 +19,7 @@ MAX_IN_CACHES = 1 << 21
 
 
 def counter_type(setting: Setting, *, stationary: bool = False, rows: int = 0) -> type[np.signedinteger[Any]]:
-    """What counts one agent's visits and holds its budgets, in tables of that many ``rows``.
+    """Integer type for one agent's visits and budgets, in tables of that many ``rows``.
 
     A budget is at most T (or T H, over all steps together) and one more, or N/M, where a warm start has brought more.
     It is 32 bits where that fits. Where tables of 32 bits would not fit the caches it is 16 bits, if that fits.

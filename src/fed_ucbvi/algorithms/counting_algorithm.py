@@ -24,7 +24,7 @@ from fed_ucbvi.problem.policies import by_action
 
 
 class Plan(NamedTuple):
-    """What a server has planned last: sets of actions ``(H, S, A)``, values ``(H+1, S)``, and the number of plans."""
+    """The last plan of a server: sets of actions ``(H, S, A)``, values ``(H+1, S)``, and the number of plans."""
 
     policy: MaskArray
     V: FloatArray
@@ -32,12 +32,12 @@ class Plan(NamedTuple):
 
 
 class Planning(NamedTuple):
-    """How a server plans.
+    """The planning of a server.
 
     Attributes:
         algorithm: whose ``plan`` is called.
         setting: of the run.
-        explore: whether the plan is for exploring, or the policy to recommend.
+        explore: True for a policy that explores; False for the one to recommend.
     """
 
     algorithm: CountingAlgorithm

@@ -26,7 +26,7 @@ SHARE_OF_FEW = 2.0
 
 
 def level_law(agents: int, share: float | None) -> LevelLaw:
-    """How M agents draw levels; without a given ``share`` it is ``min(1, max(0.1, 2 / M))``.
+    """Law by which M agents draw levels; without a given ``share`` it is ``min(1, max(0.1, 2 / M))``.
 
     >>> level_law(agents=5, share=None).share, level_law(agents=100, share=None).share
     (0.4, 0.1)

@@ -1,4 +1,4 @@
-"""What the arrays in messages and states are, declared in the types of their fields: shapes, and meanings in reports.
+"""Shapes of arrays in messages and states, and their meanings in reports, declared in the types of fields.
 
 Messages and states are NamedTuples of arrays::
 

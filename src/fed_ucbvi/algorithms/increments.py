@@ -63,12 +63,12 @@ class Support:
 
     @property
     def numbers(self) -> int:
-        """How many numbers the list has."""
+        """Length of the list."""
         return len(self.transitions)
 
     @classmethod
     def of(cls, successors: IndexArray, steps: int) -> Support:
-        """That of a problem's tables ``(1 or H, S, A, K)``, in which a state may be listed twice."""
+        """Make the support of a problem's tables ``(1 or H, S, A, K)``, in which a state may be listed twice."""
         return cls(_possible(successors), steps)
 
     @classmethod
@@ -131,7 +131,7 @@ def _unpacked(bits: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> MaskArray:
 
 
 def _possible(successors: IndexArray) -> MaskArray:
-    """Whether tables list a next state, ``(steps, S, A, S)``."""
+    """Mask of the next states that tables list, ``(steps, S, A, S)``."""
     steps, S, A, _ = successors.shape
     table = np.zeros((steps, S, A, S), dtype=np.bool_)
     np.put_along_axis(table, successors.astype(np.int64), True, axis=3)

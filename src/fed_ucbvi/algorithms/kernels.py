@@ -1,4 +1,4 @@
-"""What the compiled updates of several algorithms share: greedy choice, first policy and values, variances."""
+"""Compiled functions of several algorithms: greedy choice, first policy and values, variances."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDING = 1e-14
 
 
 class Ties(NamedTuple):
-    """How an action is chosen among equals: the first, or one drawn from the run's seed."""
+    """Choice of an action among equals: the first, or one drawn from the run's seed."""
 
     random: bool
     seed: np.uint64
@@ -42,6 +42,8 @@ class Ties(NamedTuple):
 def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int, cell: int) -> int:
     """A maximiser of ``Q[A]``: the first, or one drawn from (seed, number of the update, step and state)."""
     A = Q.shape[0]
+
+    # The first maximiser, and the number of maximisers.
     best = 0
     equal = 1
     for a in range(1, A):
@@ -53,6 +55,8 @@ def choose_action(Q: FloatArray, random_ties: bool, seed: np.uint64, update: int
     if not random_ties or equal == 1:
         return best
     word, _, _, _ = philox(np.uint64(cell), np.uint64(update), SERVER, np.uint64(0), seed, np.uint64(0))
+
+    # The maximiser that was drawn.
     skip = int(unit_interval(word) * equal)
     for a in range(best, A):
         if Q[a] == Q[best]:
@@ -75,14 +79,15 @@ def act_greedily(
 @compiled
 def randomise(seed: np.uint64, actions: int, policy: IndexArray) -> None:
     """Fill ``policy[H,S]`` with actions drawn from the seed, all being equal."""
-    (H, S), equal = policy.shape, np.zeros(actions)
+    H, S = policy.shape
+    equal = np.zeros(actions)
     for h in range(H):
         for s in range(S):
             policy[h, s] = choose_action(equal, True, seed, 0, h * S + s)
 
 
 def first_policy(setting: Setting, choice: Choice) -> IndexArray:
-    """What is played in the first round: a ``random`` action or the ``first``, for each (h,s)."""
+    """The policy of the first round: a ``random`` action or the ``first``, for each (h,s)."""
     policy = np.zeros((setting.horizon, setting.states), dtype=np.int32)
     if choice == "random":
         randomise(np.uint64(setting.seed), setting.actions, policy)
@@ -90,7 +95,7 @@ def first_policy(setting: Setting, choice: Choice) -> IndexArray:
 
 
 def first_estimates(kind: type[TupleT], setting: Setting, choice: Choice, *, remaining: bool = False) -> TupleT:
-    """What a server knows before the first round: nothing, the first policy, and values as large as they can be.
+    """Estimates before the first round: no counts, the first policy, and the largest possible values.
 
     Q and V are H, or the number of ``remaining`` steps; V is 0 after the last step.
     """

@@ -1,8 +1,8 @@
 """The frames of algorithms whose agents send one report a round and then forget it, as model-free ones do.
 
-Such an agent keeps what it was sent (value functions) and what it will report (statistics of the round). The server
-keeps everything that lasts longer. :class:`OneReport` says what an algorithm has to add, and :class:`EveryEpisode` is
-for those that synchronise after every episode and report the trajectory.
+Such an agent keeps the value functions of the broadcast and the statistics of the round. The server keeps everything
+that lasts longer. :class:`OneReport` has defaults for such an algorithm, and :class:`EveryEpisode` for those that
+synchronise after every episode and report the trajectory.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ ReportT = TypeVar("ReportT", bound=Any)
 
 
 class RoundCounts(NamedTuple):
-    """What the agents saw in a round.
+    """Counts of the agents in a round.
 
     Attributes:
-        policy: ``(H, S)``, what they played.
+        policy: ``(H, S)``, the actions that they played.
         transitions: ``(m, H, S, K)``, from ``(h, s, pi_h(s))``, by slot of the support.
         visits: ``(m, H, S)``.
     """
@@ -60,7 +60,7 @@ class RoundCounts(NamedTuple):
         return np.where(self.visits > 0, paid, 0.0)
 
     def next_states(self, tables: FleetTables) -> CountArray:
-        """How often each agent went from ``(h, s, pi_h(s))`` to each state, ``(m, H, S, S)``."""
+        """Number of times that each agent went from ``(h, s, pi_h(s))`` to each state, ``(m, H, S, S)``."""
         m, H, S, K = self.transitions.shape
         h, s = np.ogrid[:H, :S]
         successors = tables.successors[h % tables.successors.shape[0], s, self.policy]
@@ -90,12 +90,11 @@ class RoundAgents(Generic[ReportT]):
 class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]], Generic[EstimatesT, RuleT, ReportT]):
     """Defaults for an algorithm of one exchange a synchronisation.
 
-    An algorithm says what its server knows (``estimates_type``, and :meth:`new_estimates` if not all of it is zero at
-    first), what its ``report_type`` is, how an agent's counts become a report (:meth:`summarise`) and what the server
-    does with the reports (``aggregate``). By
-    default an agent requests a synchronisation once the visits of all agents to some (h,s,a), ``N[H,S,A]`` of the
-    estimates, may have doubled. An algorithm with another rule says what it ``broadcasts`` and
-    gives its :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
+    An algorithm declares its server's tables (``estimates_type``, and :meth:`new_estimates` if not all of them are
+    zero at first) and its ``report_type``. It has two methods: :meth:`summarise` makes a report of an agent's counts,
+    and ``aggregate`` uses the reports of all agents. By default an agent requests a synchronisation once the visits
+    of all agents to some (h,s,a), ``N[H,S,A]`` of the estimates, may have doubled. An algorithm with another rule
+    declares ``broadcasts`` and overrides :meth:`fill_budgets`. ``examples/epsilon_greedy.py`` is a whole algorithm.
 
     An algorithm that plays the first action whatever it sees:
 
@@ -121,7 +120,7 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
     7
 
     Attributes:
-        estimates_type: what the server knows, a NamedTuple whose fields declare shapes.
+        estimates_type: the server's tables, a NamedTuple whose fields declare shapes.
         report_type: a NamedTuple whose fields declare shapes and meanings (:mod:`fed_ucbvi.algorithms.fields`).
         broadcasts: the names of the estimates that go down at the start of a round, the policy first; of a table by
             (h,s,a) what belongs to the policy's actions is sent, ``[H,S]``.
@@ -135,7 +134,7 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
     values: ClassVar[tuple[str, ...]] = ()
 
     def new_estimates(self, setting: Setting) -> EstimatesT:
-        """What the server knows before the first round; by default all tables are zero."""
+        """Estimates before the first round; by default all tables are zero."""
         known: EstimatesT = new_tables(self.estimates_type, setting)
         return known
 
@@ -160,7 +159,7 @@ class OneReport(Algorithm[TableServer[EstimatesT, RuleT], RoundAgents[ReportT]],
         """Agent side: fill the report ``out`` from the round's counts."""
 
     def update_rule(self, setting: Setting) -> RuleT:
-        """What the server's update needs beside the estimates and does not change; by default the setting."""
+        """Constants of the server's update; by default the setting."""
         rule: Any = setting
         return rule  # type: ignore[no-any-return]
 
@@ -279,9 +278,11 @@ class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[Estimates
 @compiled
 def _read_trajectories(counts: RoundCounts, successors: IndexArray, rewards: FloatArray, out: Trajectories) -> bool:
     """One episode's counts as ``(s_0, ..., s_H)`` and rewards; False unless each step has exactly one transition."""
-    (policy, transitions, visits), (states, observed) = counts, out
+    policy, transitions, visits = counts
+    states, observed = out
     m, H, S, K = transitions.shape
     for i in range(m):
+        # The first state.
         total = 0
         for s in range(S):
             total += visits[i, 0, s]
@@ -289,6 +290,8 @@ def _read_trajectories(counts: RoundCounts, successors: IndexArray, rewards: Flo
                 states[i, 0] = s
         if total != 1:
             return False
+
+        # The reward and the next state of each step.
         for h in range(H):
             s = states[i, h]
             a = policy[h, s]

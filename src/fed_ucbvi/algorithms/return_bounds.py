@@ -38,7 +38,7 @@ UNIT = 1 << 16
 
 
 class Interval(NamedTuple):
-    """What a policy is worth, with probability ``1 - delta`` however often one looks.
+    """Interval of the value of a policy, which holds at all times together with probability ``1 - delta``.
 
     Attributes:
         mean: of the returns; NaN if there are none.
@@ -54,7 +54,7 @@ class Interval(NamedTuple):
 
 
 def new_histogram() -> CountArray:
-    """Of no returns: one number for each of the ``BINS + 1`` nodes."""
+    """Make the histogram of no returns: one number for each of the ``BINS + 1`` nodes."""
     return np.zeros(BINS + 1, dtype=np.int64)
 
 
@@ -86,7 +86,7 @@ def record_returns(
 
 
 def episodes_in(histogram: CountArray) -> int:
-    """How many returns were added."""
+    """Number of returns that were added."""
     return int(histogram.sum()) // UNIT
 
 

@@ -37,12 +37,12 @@ class SynchronisationRule(ABC):
 
     @property
     def shared(self) -> bool:
-        """Whether all agents have the same limits, so that their own visits are not needed; by default they do."""
+        """True if all agents have the same limits, as by default, so that their own visits are not needed."""
         return True
 
     @abstractmethod
     def limits(self, own: Visits, total: CountArray, agents: int) -> Visits:
-        """How many visits of a round make an agent request a synchronisation; at least 1.
+        """Numbers of visits of a round after which an agent requests a synchronisation; at least 1.
 
         Args:
             own: visits of each agent before the round, one row for each; 0 if the rule is ``shared``.
@@ -85,7 +85,7 @@ class DoublingRule(SynchronisationRule):
 
     @property
     def shared(self) -> bool:
-        """Whether all agents have the same budgets: the global rule alone."""
+        """True for the global rule alone, by which all agents have the same budgets."""
         return self.nu < 0
 
     def numbers(self, agents: int) -> Doubling:
@@ -104,7 +104,7 @@ class DoublingRule(SynchronisationRule):
 
 @inner
 def is_local(N: int, rule: Doubling) -> bool:
-    """Whether the local rule is in force at a triplet with N visits."""
+    """True if the local rule is in force at an (h,s,a) with N visits."""
     nu, strict, _ = rule
     return nu >= N if strict else nu > N
 

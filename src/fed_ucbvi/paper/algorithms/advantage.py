@@ -79,7 +79,7 @@ PRACTICAL_REFERENCE_AFTER = 200.0
 
 
 class Rule(NamedTuple):
-    """How the server learns, as numbers: iota, ``c1 H sqrt(iota)``, ``c2 H``, ``N_0``, and how ties are broken."""
+    """Constants of the server's update: iota, ``c1 H sqrt(iota)``, ``c2 H``, ``N_0``, and how ties are broken."""
 
     iota: float
     plain: float
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the server knows.
+    """Tables of the server.
 
     ``N``, ``y`` and ``y_previous`` are the visits in completed stages, in the current one and in the one before it (0
     in the first). ``stage`` has the sums over the current stage of r, ``V``, ``V - V^R`` and ``(V - V^R)^2``,
@@ -114,7 +114,7 @@ Server = TableServer[Estimates, Rule]
 
 @dataclass(frozen=True)
 class ReferenceAdvantage(OneReport[Estimates, Rule, ReportT], Generic[ReportT]):
-    """What both algorithms have in common."""
+    """Common base of both algorithms."""
 
     estimates_type: ClassVar[type[Any]] = Estimates
     c1_squared: ClassVar[float]

@@ -92,7 +92,7 @@ class ByzanReport(NamedTuple):
 
 
 class UpdateRule(NamedTuple):
-    """How the server turns reports into Q, as numbers; the logarithms are those of the robust mean."""
+    """Constants of the update of Q from reports; the logarithms are those of the robust mean."""
 
     alpha: float
     epsilon: float
@@ -105,7 +105,7 @@ class UpdateRule(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the server knows; ``served`` counts the granted requests of each agent."""
+    """Tables of the server; ``served`` counts the granted requests of each agent."""
 
     Q: PairTable
     V: Values

@@ -63,7 +63,7 @@ class BernsteinReport(NamedTuple):
 
 
 class UpdateRule(NamedTuple):
-    """How the server turns reports into Q, as numbers; see :func:`_bonus`."""
+    """Constants of the update of Q from reports; see :func:`_bonus`."""
 
     published: bool
     bernstein: bool
@@ -77,7 +77,7 @@ class UpdateRule(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the server knows.
+    """Tables of the server.
 
     ``plain`` is Q without bonus. ``weights`` is ``sum_t theta_N^t t^(-1/2)`` or ``sum_t (theta_N^t)^2``, whichever
     the bonus needs. ``samples``, ``W1`` and ``W2`` are number, sum of squares and sum of the next values that went
@@ -239,7 +239,7 @@ def _fill_budgets(N: CountArray, M: int, limits: CountArray, rule: npt.NDArray[n
 
 @compiled
 def _bonus(rule: UpdateRule, H: int, h: int, N: int, weights: float, samples: int, W1: float, W2: float) -> float:
-    """What is added to the bonus-free Q; see the classes' texts."""
+    """Bonus that is added to the bonus-free Q; the classes have the formulas."""
     variance = 0.0
     if rule.bernstein and samples > 0:
         variance = variance_of(W2 / samples, W1 / samples)

@@ -43,7 +43,7 @@ ONLY_VALUES = 2
 
 
 class UpdateRule(NamedTuple):
-    """How the server plans, as numbers."""
+    """Constants of planning."""
 
     bonus: int
     scale: float
@@ -57,7 +57,7 @@ class UpdateRule(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the server knows."""
+    """Tables of the server."""
 
     N: PairCounts
     transitions: Annotated[CountArray, Shape("H S A S")]
