@@ -65,9 +65,7 @@ each = pytest.mark.parametrize(("variant", "environment"), PAIRS)
 
 
 @every
-def test_every_agent_plays_exactly_t_episodes_and_every_step_sees_them(
-    variant: str, environment: str, driver: str
-) -> None:
+def test_every_step_counts_the_t_episodes_of_every_agent(variant: str, environment: str, driver: str) -> None:
     algorithm, federation = problem(variant, environment)
     simulation = Simulation(algorithm, federation, EPISODES, 7, driver)
     M = federation.agents
@@ -129,9 +127,7 @@ def test_one_agent_is_enough(variant: str, environment: str) -> None:
 
 
 @each
-def test_the_fused_synchronisation_is_that_of_the_messages_and_the_bytes_are_theirs(
-    variant: str, environment: str
-) -> None:
+def test_the_fused_synchronisation_equals_that_by_messages(variant: str, environment: str) -> None:
     """Two simulations in step: one fused and, where the algorithm allows it, with one table for all agents; the other
     message by message and agent by agent, with every array that crosses weighed. So it is after every round.
     """
@@ -257,7 +253,7 @@ def test_the_totals_are_those_of_the_message_formats(M: int, episodes: int) -> N
 
 
 @pytest.mark.parametrize("stationary", [False, True])
-def test_the_totals_of_sets_of_actions_and_counts_are_those_of_the_message_formats(stationary: bool) -> None:
+def test_the_totals_of_an_algorithm_that_reports_counts_are_those_of_the_message_formats(stationary: bool) -> None:
     """Down go sets as bits, N and a number. Up go a place and a number for each transition and reward that a round
     of L episodes can have: at most L H, and at most as many as there are.
     """

@@ -143,13 +143,20 @@ def test_in_real_environments_it_learns() -> None:
     assert result.value > 0.8 * float(table.common.initial @ table.common.solve().V[0])
 
 
-def test_it_starts_from_counts_and_has_more_episodes_than_planned(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_counts_of_all_agents(tmp_path: Path) -> None:
     simulated(200, checkpoint=tmp_path / "earlier")
-    counts = load_counts(tmp_path / "earlier")
-    assert counts.visits.sum() == 200 * WORLD.agents * WORLD.horizon
-    warm = simulated(100, warm_start=counts)
+    assert load_counts(tmp_path / "earlier").visits.sum() == 200 * WORLD.agents * WORLD.horizon
+
+
+def test_a_warm_start_has_less_regret(tmp_path: Path) -> None:
+    simulated(200, checkpoint=tmp_path / "earlier")
+    warm = simulated(100, warm_start=load_counts(tmp_path / "earlier"))
     cold = simulated(100)
     assert warm.regret < cold.regret
+
+
+def test_a_run_can_be_extended_with_more_episodes_than_planned(tmp_path: Path) -> None:
+    simulated(200, checkpoint=tmp_path / "earlier")
     assert resume(tmp_path / "earlier", episodes=300, progress=False).episodes_played == 300
 
 
@@ -205,7 +212,7 @@ def test_a_refused_extension_needs_a_reason(reason: str) -> None:
         RunExtension(episodes=None, warm_start=reason)
 
 
-def test_an_algorithm_that_declares_a_warm_start_and_has_none_says_so() -> None:
+def test_a_declared_warm_start_without_an_implementation_is_an_error() -> None:
     @dataclass(frozen=True)
     class Declares(FedQHoeffding):
         name: ClassVar[str] = "declares"

@@ -49,8 +49,8 @@ def test_it_takes_fewer_than_sixty_lines() -> None:
     assert sum(bool(line.strip()) for line in lines) < 60
 
 
-def test_what_agents_saw_is_counted_by_next_state_and_reward() -> None:
-    """The two summaries that the frame offers, against a loop over the slots of the supports."""
+def test_summaries_of_a_round_are_those_of_a_loop_over_its_transitions() -> None:
+    """The numbers of next states and the rewards."""
     rng = np.random.default_rng(0)
     m = 2
     H = 3
@@ -138,7 +138,7 @@ def test_a_run_over_the_network_is_the_simulated_one() -> None:
 
 
 @pytest.mark.slow
-def test_it_is_run_and_read_in_a_new_process(tmp_path: Path) -> None:
+def test_a_run_can_be_read_in_a_new_process(tmp_path: Path) -> None:
     assert algorithm_name(epsilon_greedy()) == NAME
     few = ("--env", "synthetic", "--agents", "2", "--episodes", "50")
     made = call("run", *few, "--algorithm", NAME, "--option", "epsilon=0.5", "--out", tmp_path / "run", "--json")
@@ -146,11 +146,14 @@ def test_it_is_run_and_read_in_a_new_process(tmp_path: Path) -> None:
     shown = anew("show", str(tmp_path / "run"), "--json", cwd=tmp_path)
     assert json.loads(shown.stdout)["algorithm"] == NAME, shown.stderr
     assert Run.load(tmp_path / "run").about.parameters == {"epsilon": 0.5}
+
+
+def test_a_parameter_beyond_its_bounds_is_an_error() -> None:
     with pytest.raises(InputError, match=r"epsilon must be a number in \[0, 1\], got 2"):
         epsilon_greedy(2)
 
 
-def test_it_is_swept_compared_and_reported_under_its_label() -> None:
+def test_results_of_a_sweep_show_it_under_its_label() -> None:
     """The runs of a sweep, and what ``compare`` and ``report`` make of them."""
     grid = {"algorithms": [NAME, "fed-ucbvi"], "environments": ["synthetic"], "agents": [2], "episodes": [50]}
     pairs = [(job, Trace.of(job.run())) for job in Sweep(name="both", grids=[{**grid, "seeds": 2}]).jobs()]

@@ -43,19 +43,38 @@ def random_number(rng: np.random.Generator, bits: int) -> int:
     return (2**length - 1 if rng.integers(4) == 0 else value) if length else 0
 
 
-def test_numbers_of_two_words_add_subtract_and_multiply_like_integers() -> None:
+def test_addition_is_that_of_integers() -> None:
     rng = np.random.default_rng(1)
     carried = 0
     for _ in range(3000):
         a = random_number(rng, 127)
         b = random_number(rng, 127)
-        c = random_number(rng, 64)
         assert number(plus(wide(a), wide(b))) == (a + b) % 2**128
-        assert number(minus(wide(a), wide(b))) == (a - b) % 2**128
-        assert number(times(np.uint64(c), wide(a))) == a * c % 2**128
-        assert as_float(wide(a)) == pytest.approx(float(a), rel=4e-16)
         carried += (a % 2**64) + (b % 2**64) >= 2**64
     assert carried > 100
+
+
+def test_subtraction_is_that_of_integers() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(3000):
+        a = random_number(rng, 127)
+        b = random_number(rng, 127)
+        assert number(minus(wide(a), wide(b))) == (a - b) % 2**128
+
+
+def test_multiplication_is_that_of_integers() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(3000):
+        a = random_number(rng, 127)
+        c = random_number(rng, 64)
+        assert number(times(np.uint64(c), wide(a))) == a * c % 2**128
+
+
+def test_conversion_to_a_float_is_that_of_integers() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(3000):
+        a = random_number(rng, 127)
+        assert as_float(wide(a)) == pytest.approx(float(a), rel=4e-16)
 
 
 def random_count(rng: np.random.Generator) -> int:
@@ -90,7 +109,7 @@ def test_words_add_up_one_by_one_to_the_sum_of_the_numbers(words: int) -> None:
         assert number(read_words(table.sum(axis=0), grid)) == sum(numbers)
 
 
-def test_numbers_are_rounded_up_to_the_grid_and_not_further() -> None:
+def test_numbers_are_rounded_up_to_the_next_point_of_the_grid() -> None:
     rng = np.random.default_rng(4)
     for bits in (10, 20, 40):
         for value in [0.0, 1.0, 7.0, *rng.uniform(0, 100, 200), *(rng.integers(0, 9, 20) / 8)]:

@@ -162,7 +162,7 @@ def random_round(
 
 
 @pytest.mark.parametrize("stationary", [False, True])
-def test_a_report_stays_the_same_until_it_is_confirmed_and_is_dropped_then(stationary: bool) -> None:
+def test_a_report_is_repeated_until_the_server_has_confirmed_it(stationary: bool) -> None:
     rng = np.random.default_rng(1)
     algorithm = FedKLUCBVI(stationary=stationary)
     federation = WORLDS["gridworld"]
@@ -268,16 +268,21 @@ def test_no_count_grows_by_more_in_a_round_than_budgets_allow(stationary: bool) 
 
 @pytest.mark.parametrize("growth", [0.03, 0.1, 0.5])
 @pytest.mark.parametrize("stationary", [False, True])
-def test_rounds_last_as_long_as_they_should_and_are_few_whatever_the_number_of_agents(
-    growth: float, stationary: bool
-) -> None:
+def test_rounds_grow_by_the_declared_factor(growth: float, stationary: bool) -> None:
+    algorithm = FedKLUCBVI(stationary=stationary, min_round_growth=growth)
+    records = run(algorithm, gridworld(agents=40), 5000, seed=1).records
+    long_enough = records["length"] >= np.ceil(growth * records["start"])
+    assert long_enough[:-1].all()
+
+
+@pytest.mark.parametrize("growth", [0.03, 0.1, 0.5])
+@pytest.mark.parametrize("stationary", [False, True])
+def test_growing_rounds_are_few(growth: float, stationary: bool) -> None:
     """At most ``2 + log(T)/log(1 + growth)``, though there are many more without growth."""
     T = 5000
     federation = gridworld(agents=40)
     most = 2 + math.log(T) / math.log(1 + growth)
     records = run(FedKLUCBVI(stationary=stationary, min_round_growth=growth), federation, T, seed=1).records
-    long_enough = records["length"] >= np.ceil(growth * records["start"])
-    assert long_enough[:-1].all()
     assert 0.2 * most < len(records["start"]) <= most, "the bound must come near to being used up"
     at_will = run(FedKLUCBVI(stationary=stationary), federation, T, seed=1).records
     assert len(at_will["start"]) > (most if growth > 0.05 else 0)

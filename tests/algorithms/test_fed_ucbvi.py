@@ -17,7 +17,7 @@ from fed_ucbvi.algorithms.exact_sums import Grid
 from fed_ucbvi.algorithms.fed_ucbvi import Synchronisation
 from fed_ucbvi.algorithms.fed_ucbvi_server import Server
 from fed_ucbvi.algorithms.kernels import Choice, at_actions
-from fed_ucbvi.core.types import CountArray, PolicyArray
+from fed_ucbvi.core.types import CountArray, FloatArray, IndexArray, PolicyArray
 from fed_ucbvi.problem.federation import Federation
 from matrices import first_of
 from model_free import reward_of, setting_of
@@ -242,38 +242,51 @@ def test_before_the_first_round_everything_is_optimistic() -> None:
     assert (V[4] == 0).all()
 
 
-def test_the_random_initial_policy_is_uniform_and_drawn_from_the_seed() -> None:
+def first_random_policy(seed: int) -> PolicyArray:
+    setting = Setting(states=200, actions=3, horizon=30, agents=2, episodes=10, eps_p=0.0, seed=seed)
+    return FedUCBVI().new_server(setting).policy
+
+
+def test_the_seed_decides_the_random_initial_policy() -> None:
+    assert np.array_equal(first_random_policy(1), first_random_policy(1))
+    assert not np.array_equal(first_random_policy(1), first_random_policy(2))
+
+
+def test_the_random_initial_policy_is_uniform() -> None:
     """Chi-square of 6000 independent uniform draws over 3 actions; false alarm in 1 of 10^4 seeds."""
-
-    def policy(seed: int) -> PolicyArray:
-        setting = Setting(states=200, actions=3, horizon=30, agents=2, episodes=10, eps_p=0.0, seed=seed)
-        return FedUCBVI().new_server(setting).policy
-
-    assert np.array_equal(policy(1), policy(1))
-    assert not np.array_equal(policy(1), policy(2))
-    assert stats.chisquare(np.bincount(policy(1).ravel(), minlength=3)).pvalue > 1e-4
+    policy = first_random_policy(1)
+    assert stats.chisquare(np.bincount(policy.ravel(), minlength=3)).pvalue > 1e-4
 
 
-def test_random_ties_are_broken_uniformly_among_the_best_and_anew_at_each_synchronisation() -> None:
-    """Action 1 of 4 is known to be worth nothing, so 3 tie; chi-square of 2 x 1500 draws, false alarm 1 in 10^4."""
+def policies_of_ties(ties: Choice) -> IndexArray:
+    """Policies ``(2, 1, 1500)`` of two synchronisations; action 1 of 4 is known to be worth nothing, so 3 tie."""
     S = 1500
     A = 4
     setting = Setting(S, A, horizon=1, agents=1, episodes=10, eps_p=0.0, seed=3)
     visits = np.full((1, 1, S), 10_000, dtype=np.int64)
-    drawn = {}
-    for ties in ("first", "random"):
-        algorithm = FedUCBVI(ties=ties)
-        agents = algorithm.new_agents(setting, blank_tables(S, A))
-        server = algorithm.new_server(setting)
-        algorithm.absorb(agents, np.ones((1, S), dtype=np.int32), visits[..., None], visits)
-        policies = []
-        for _ in range(2):
-            algorithm.synchronise(server, agents, setting)
-            policies.append(server.policy.copy())
-        drawn[ties] = np.stack(policies)
-    assert not drawn["first"].any()
-    assert not np.array_equal(*drawn["random"])
-    counts = np.bincount(drawn["random"].ravel(), minlength=A)
+    algorithm = FedUCBVI(ties=ties)
+    agents = algorithm.new_agents(setting, blank_tables(S, A))
+    server = algorithm.new_server(setting)
+    algorithm.absorb(agents, np.ones((1, S), dtype=np.int32), visits[..., None], visits)
+    policies = []
+    for _ in range(2):
+        algorithm.synchronise(server, agents, setting)
+        policies.append(server.policy.copy())
+    return np.stack(policies)
+
+
+def test_ties_go_to_the_first_action() -> None:
+    assert not policies_of_ties("first").any()
+
+
+def test_random_ties_are_drawn_anew_at_each_synchronisation() -> None:
+    first, second = policies_of_ties("random")
+    assert not np.array_equal(first, second)
+
+
+def test_random_ties_are_uniform_among_the_best_actions() -> None:
+    """Chi-square of 2 x 1500 draws, false alarm 1 in 10^4."""
+    counts = np.bincount(policies_of_ties("random").ravel(), minlength=4)
     assert counts[1] == 0
     assert stats.chisquare(counts[[0, 2, 3]]).pvalue > 1e-4
 
@@ -331,10 +344,14 @@ def test_budgets_of_huge_counts_are_exact() -> None:
 
 
 @pytest.mark.parametrize("eps_p", [0.0, 0.1, 0.7])
-def test_nu_is_the_papers_and_can_be_given(eps_p: float) -> None:
+def test_the_threshold_is_that_of_the_paper(eps_p: float) -> None:
     setting = Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=eps_p, seed=0)
     expected = pytest.approx(reference.threshold(8, 4, 10, 20, 30_000, eps_p, 0.1), rel=1e-14)
     assert FedUCBVI(delta=0.1).facts(setting) == {"nu": expected}
+
+
+def test_a_given_threshold_is_used() -> None:
+    setting = Setting(states=8, actions=4, horizon=10, agents=20, episodes=30_000, eps_p=0.1, seed=0)
     assert FedUCBVI(nu=5).facts(setting) == {"nu": 5.0}
 
 
@@ -373,17 +390,26 @@ def test_where_ties_go_to_the_first_action_their_numbering_matters(ties: Choice,
     assert abs(apart.mean()) > 10 or not matters
 
 
-def test_a_pair_nobody_visited_gets_the_cap_and_one_visited_once_the_bonus_h() -> None:
-    """One state, two actions, H = 2, one visit to action 1 at each step; r = 1/4."""
+def q_after_visits_to_action_1(visits: int) -> FloatArray:
+    """Q of one state with two actions, H = 2 and r = 1/4, after so many visits to action 1 at each step."""
     federation = Federation.mixture(
         [[[1.0], [1.0]]], [[[[1.0], [1.0]]]], 0.0, rewards=[[0.25, 0.25]], initial=0, horizon=2
     )
     ones = np.ones((1, 2, 1, 1), dtype=np.int64)
     once = Round(np.ones((2, 1), dtype=np.int32), ones, ones[..., 0])
-    problem = Problem(federation, [once])
-    algorithm = FedUCBVI(bonus_scale=0.0)
-    server = problem.synchronised(algorithm)
-    assert server.estimates.N.tolist() == [[[0, 1]], [[0, 1]]]
-    assert (server.estimates.Q == 2.0).all()  # r + P V + H is above the cap
-    server = Problem(federation, [once, once]).synchronised(algorithm)
-    assert server.estimates.Q[1, 0].tolist() == [2.0, 0.25], "the scale applies from two visits on"
+    server = Problem(federation, [once] * visits).synchronised(FedUCBVI(bonus_scale=0.0))
+    assert server.estimates.N.tolist() == [[[0, visits]], [[0, visits]]]
+    return server.estimates.Q
+
+
+def test_a_pair_without_visits_has_the_largest_q() -> None:
+    assert (q_after_visits_to_action_1(1)[:, 0, 0] == 2.0).all()
+
+
+def test_a_pair_visited_once_has_a_bonus_of_h() -> None:
+    """Then r + P V + H is above the cap."""
+    assert (q_after_visits_to_action_1(1)[:, 0, 1] == 2.0).all()
+
+
+def test_the_scale_of_the_bonus_applies_from_two_visits_on() -> None:
+    assert q_after_visits_to_action_1(2)[1, 0].tolist() == [2.0, 0.25]

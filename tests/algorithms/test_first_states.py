@@ -102,10 +102,15 @@ def test_delta_is_shared_by_one_event_more_where_first_states_are_unknown(starts
     assert algorithm.start_delta(known) == pytest.approx(0.1 / events)
 
 
-def test_random_rewards_and_first_states_are_events_beside_transitions() -> None:
-    assert optimism_events(3, 6, random_rewards=True, first_states=True) == 3 * 11 + 1
-    assert optimism_events(3, 1, random_rewards=False, first_states=True) == 1
-    assert optimism_events(3, 1, random_rewards=False, first_states=False) == 1
+@pytest.mark.parametrize(
+    ("horizon", "random_rewards", "first_states", "events"),
+    [(6, True, True, 3 * 11 + 1), (1, False, True, 1), (1, False, False, 1)],
+)
+def test_the_number_of_events_in_the_union(
+    horizon: int, random_rewards: bool, first_states: bool, events: int
+) -> None:
+    found = optimism_events(3, horizon, random_rewards=random_rewards, first_states=first_states)
+    assert found == events
 
 
 def test_a_server_that_knows_sizes_only_does_not_know_first_states() -> None:

@@ -91,17 +91,32 @@ FORMS: dict[type[Any], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = {
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_messages_have_the_shapes_of_the_paper_and_there_is_one_exchange_without_a_query(kind: type[Any]) -> None:
+def test_an_algorithm_with_one_report_has_one_exchange_without_a_query(kind: type[Any]) -> None:
+    algorithm = kind()
+    setting = setting_of(synthetic(agents=3))
+    server = algorithm.new_server(setting)
+    assert algorithm.message_sizes(setting).exchanges == 1
+    assert algorithm.query(server, 0) == ()
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_messages_have_the_shapes_of_the_paper(kind: type[Any]) -> None:
     federation = synthetic(agents=3)
     algorithm = kind()
     setting = setting_of(federation)
     agents = algorithm.new_agents(setting, FleetTables(3, federation.successors, federation.rewards))
     server = algorithm.new_server(setting)
-    assert (algorithm.message_sizes(setting).exchanges, algorithm.query(server, 0)) == (1, ())
     broadcast = algorithm.broadcast(server)
     report = algorithm.report(agents, (), 0)
-    assert ([array.shape for array in broadcast], [array.shape for array in report]) == FORMS[kind]
-    assert broadcast[0] is server.policy
+    shapes = ([array.shape for array in broadcast], [array.shape for array in report])
+    assert shapes == FORMS[kind]
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_declared_place_of_values_in_a_broadcast_is_theirs(kind: type[Any]) -> None:
+    algorithm = kind()
+    server = algorithm.new_server(setting_of(synthetic(agents=3)))
+    broadcast = algorithm.broadcast(server)
     place = algorithm.sent_values.broadcast
     if kind in (ConcurrentUCBVI, ConcurrentUCBAdvantage):
         assert place is None
@@ -110,7 +125,7 @@ def test_messages_have_the_shapes_of_the_paper_and_there_is_one_exchange_without
         assert broadcast[place] is server.V
 
 
-def test_counts_are_whole_numbers_and_everything_else_is_floats() -> None:
+def test_only_counts_are_whole_numbers() -> None:
     whole = {"N", "y", "y_previous", "samples", "updates", "settled", "policy"}
     whole |= {"transitions", "arrivals"}
     for algorithm in FRAMED:
@@ -182,6 +197,7 @@ AT_LEAST_0 = "bonus_scale", "nu", "scale", "c", "c_bernstein", "iota", "log_term
 BOUNDS = {
     **dict.fromkeys((*AT_LEAST_0, "min_round_growth"), "[0, inf)"),
     **dict.fromkeys(("radius", "beta", "c4"), "(0, inf)"),
+    "fresh_share": "[0, 1]",
     **{"reference_after": "[1, inf)", "alpha": "[0, 0.5)", "delta": "(0, 1)"},
 }
 """Of numbers, by the names of parameters."""
@@ -199,7 +215,8 @@ def misfits(parameter: Parameter) -> list[tuple[object, str]]:
     interval = BOUNDS[name]
     assert f"in {interval}" in kind
     low, high = map(float, interval[1:-1].split(", "))
-    wrong = [low - 1 if interval[0] == "[" else low, high, math.nan, *([2.5] if "int" in kind else [])]
+    above = high if interval[-1] == ")" else high + 1
+    wrong = [low - 1 if interval[0] == "[" else low, above, math.nan, *([2.5] if "int" in kind else [])]
     return [(number, f"{name} must be") for number in wrong]
 
 
@@ -210,20 +227,29 @@ CHOSEN: list[Any] = [
 
 
 @pytest.mark.parametrize("algorithm", [*(make_algorithm(name, {}) for name in ALGORITHMS), *CHOSEN], ids=repr)
-def test_an_algorithm_is_remade_from_its_recorded_parameters_and_wrong_ones_are_refused(algorithm: Any) -> None:
-    name = algorithm.name
-    assert make_algorithm(name, parameters_of(algorithm)) == algorithm
+def test_an_algorithm_is_remade_from_its_recorded_parameters(algorithm: Any) -> None:
+    assert make_algorithm(algorithm.name, parameters_of(algorithm)) == algorithm
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_wrong_values_of_parameters_are_refused(name: str) -> None:
+    algorithm = make_algorithm(name, {})
     for parameter in parameter_help(type(algorithm)):
         for wrong, message in misfits(parameter):
             with pytest.raises(InputError, match=message):
                 make_algorithm(name, {parameter.name: wrong})
 
 
-def test_unknown_names_of_algorithms_and_parameters_are_refused_with_the_nearest_name() -> None:
-    for name, parameters, message in (
-        ("fed-ucbv", {}, "did you mean 'fed-ucbvi'"),
-        ("fed-ucbvi", {"bonus_scal": 1.0}, "did you mean 'bonus_scale'"),
-        ("fedq-hoeffding", {"c_bernstein": 1.0}, "unknown parameter"),
-    ):
-        with pytest.raises(InputError, match=message):
-            make_algorithm(name, parameters)
+UNKNOWN_NAMES: list[tuple[str, dict[str, float], str]] = [
+    ("fed-ucbv", {}, "did you mean 'fed-ucbvi'"),
+    ("fed-ucbvi", {"bonus_scal": 1.0}, "did you mean 'bonus_scale'"),
+    ("fedq-hoeffding", {"c_bernstein": 1.0}, "unknown parameter"),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "message"), UNKNOWN_NAMES)
+def test_an_unknown_name_is_refused_with_the_nearest_one(
+    name: str, parameters: dict[str, float], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_algorithm(name, parameters)

@@ -73,7 +73,7 @@ def test_a_transition_that_is_not_listed_is_not_lost_silently() -> None:
         increments_of(new, Support(lane, 1), grid)
 
 
-def test_reports_over_the_network_have_the_problems_transitions_and_no_others() -> None:
+def test_reports_over_the_network_list_exactly_the_possible_transitions() -> None:
     world = gridworld(agents=3)
     plan = plan_for(FedKLUCBVI(), world, 30)
     nodes = make_nodes(world, [1, 2])

@@ -90,7 +90,7 @@ def best_point(ball: Ball) -> FloatArray:
     return q
 
 
-def test_it_is_the_mean_of_a_feasible_point_and_never_less() -> None:
+def test_the_bound_is_the_mean_of_a_feasible_point() -> None:
     """Both sides of the supremum, 4 000 times.
 
     A q found in floats has the divergence ``c (1 + e)`` for a small e. U is concave in c and begins at the mean, so
@@ -156,18 +156,33 @@ def test_a_point_mass_has_the_closed_form() -> None:
         assert below * (1.0 - ROUNDING) - 4e-15 <= got <= below * (1.0 + 1e-14) + 4e-15
 
 
-def test_it_grows_with_the_values_and_with_the_radius() -> None:
-    """To rounding; in the values it is what the proof of optimism needs."""
+def test_the_bound_grows_with_the_values() -> None:
+    """Up to rounding; the proof of optimism needs it."""
     rng = np.random.default_rng(6)
     for _ in range(3000):
-        p, V, c = ball = random_ball(rng)
-        U = bound(ball)
+        ball = random_ball(rng)
+        V = ball.V
         scale = float(V.max())
-        more = V + np.where(rng.random(len(V)) < 0.5, rng.uniform(0.0, scale, len(V)), 0.0) * rng.choice([1e-6, 1.0])
-        assert bound(Ball(p, more, c)) >= U - 1e-12 * scale
-        wider = bound(Ball(p, V, c * (1.0 + float(rng.choice([1e-6, 0.01, 1.0])))))
-        assert wider >= U - 1e-12 * scale
-        assert float(p @ V) - 1e-14 * scale <= U <= scale
+        raised = np.where(rng.random(len(V)) < 0.5, rng.uniform(0.0, scale, len(V)), 0.0)
+        more = V + raised * rng.choice([1e-6, 1.0])
+        assert bound(Ball(ball.p, more, ball.c)) >= bound(ball) - 1e-12 * scale
+
+
+def test_the_bound_grows_with_the_radius() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(3000):
+        ball = random_ball(rng)
+        factor = 1.0 + float(rng.choice([1e-6, 0.01, 1.0]))
+        wider = bound(Ball(ball.p, ball.V, ball.c * factor))
+        assert wider >= bound(ball) - 1e-12 * float(ball.V.max())
+
+
+def test_the_bound_lies_between_the_mean_and_the_largest_value() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(3000):
+        ball = random_ball(rng)
+        scale = float(ball.V.max())
+        assert float(ball.p @ ball.V) - 1e-14 * scale <= bound(ball) <= scale
 
 
 def test_two_seen_states_below_an_unseen_top_share_what_the_top_leaves() -> None:
@@ -193,12 +208,16 @@ def test_ties_count_as_one_state() -> None:
         assert top - bound(Ball(parts, values, c)) == pytest.approx(top - bound(Ball(p, V, c)), rel=1e-10, abs=1e-280)
 
 
-def test_extreme_radii_and_values_all_alike() -> None:
-    rng = np.random.default_rng(7)
+def test_the_bound_of_equal_values_is_their_value() -> None:
     for c in (0.0, 1e-12, 0.5, 30.0, 1e3):
         assert bound(Ball(np.array([1.0]), np.array([3.7]), c)) == 3.7
         assert bound(Ball(np.array([0.2, 0.0, 0.8]), np.array([2.5, 2.5, 2.5]), c)) == 2.5
         assert bound(Ball(np.array([0.25, 0.75]), np.zeros(2), c)) == 0.0
+
+
+def test_the_bound_at_extreme_radii() -> None:
+    """The mean at 0, the largest value at 1000, and the first order of the expansion at 1e-12."""
+    rng = np.random.default_rng(7)
     for _ in range(500):
         p, V, _ = random_ball(rng)
         mean = float(p @ V)

@@ -35,7 +35,7 @@ def test_a_run_imports_the_module_of_its_algorithm_only() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_the_core_imports_nothing_of_paper_and_network() -> None:
+def test_a_run_of_the_core_imports_the_core_only() -> None:
     modules = modules_of_a_run("fed-ucbvi")
     assert not [name for name in modules if name.startswith(("fed_ucbvi.paper", "fed_ucbvi.network"))]
 

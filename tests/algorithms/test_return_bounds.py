@@ -136,7 +136,7 @@ def test_returns_in_simulation_are_those_of_the_episodes_that_are_counted(random
     assert interval_of(histogram, 7.0, 0.05).mean * 60 == pytest.approx(total, abs=60 * 7 / (BINS * UNIT))
 
 
-def test_evaluate_covers_the_exact_value_in_simulation_and_live() -> None:
+def test_intervals_of_evaluate_cover_the_exact_value() -> None:
     """Each of the two intervals may miss with probability 1e-6."""
     world = gridworld(agents=4)
     policy = best_common_policy(world).policy

@@ -15,7 +15,7 @@ from fed_ucbvi.algorithms.base import Setting
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.algorithms.one_report import Trajectories
 from fed_ucbvi.engine.simulation import Simulation
-from fed_ucbvi.paper.algorithms.advantage import Clip, Constants, Server
+from fed_ucbvi.paper.algorithms.advantage import Clip, Constants, Estimates, Server
 from fed_ucbvi.problem.federation import Federation
 from matrices import in_turn
 from model_free import Sizes, played_rounds, played_steps
@@ -166,7 +166,7 @@ def test_the_stage_rule_in_whole_numbers_is_the_one_in_fractions_up_to_the_large
 
 @pytest.mark.parametrize("forced", [True, False])
 @pytest.mark.parametrize("driver", ["episodes", "counts"])
-def test_stages_grow_by_a_factor_between_1_plus_1_over_H_and_1_plus_2_over_H(forced: bool, driver: str) -> None:
+def test_stages_grow_by_a_factor_of_one_to_two_parts_in_h(forced: bool, driver: str) -> None:
     federation = small_federation(9, agents=4, horizon=4)
     algorithm = FedQAdvantage(forced_synchronisation=forced)
     simulation = Simulation(algorithm, federation, 3000, 9, driver)
@@ -189,19 +189,44 @@ def test_stages_grow_by_a_factor_between_1_plus_1_over_H_and_1_plus_2_over_H(for
     assert checked > 100
 
 
-def test_q_never_rises_and_the_policy_changes_only_where_a_stage_ended() -> None:
+@pytest.fixture(scope="module")
+def estimates_by_round() -> list[Estimates]:
+    """Estimates of a run before the first round and after every round."""
     simulation = Simulation(FedQAdvantage(ties="random"), small_federation(10), 1000, 10, "episodes")
-    e = simulation.server.estimates
-    while not simulation.done:
-        Q, N, policy, V_ref, settled = (x.copy() for x in (e.Q, e.N, e.policy, e.V_ref, e.settled))
+    found = []
+    while True:
+        copies = {name: array.copy() for name, array in simulation.server.estimates._asdict().items()}
+        found.append(Estimates(**copies))
+        if simulation.done:
+            return found
         simulation.advance()
-        ended = (e.N != N).any(axis=2)
-        assert (e.Q <= Q).all()
-        assert (e.policy == policy)[~ended].all()
-        assert (e.Q == Q)[e.N == N].all()
-        assert (e.V_ref[:-1] == V_ref[:-1])[settled].all(), "a reference once set stays"
-        assert e.V[-1].max() == e.V_ref[-1].max() == 0.0
-    assert e.settled.any()
+
+
+def test_q_never_rises(estimates_by_round: list[Estimates]) -> None:
+    for before, after in itertools.pairwise(estimates_by_round):
+        assert (after.Q <= before.Q).all()
+
+
+def test_q_changes_only_where_a_stage_ended(estimates_by_round: list[Estimates]) -> None:
+    for before, after in itertools.pairwise(estimates_by_round):
+        assert (after.Q == before.Q)[after.N == before.N].all()
+
+
+def test_the_policy_changes_only_where_a_stage_ended(estimates_by_round: list[Estimates]) -> None:
+    for before, after in itertools.pairwise(estimates_by_round):
+        ended = (after.N != before.N).any(axis=2)
+        assert (after.policy == before.policy)[~ended].all()
+
+
+def test_a_settled_reference_does_not_change(estimates_by_round: list[Estimates]) -> None:
+    for before, after in itertools.pairwise(estimates_by_round):
+        assert (after.V_ref[:-1] == before.V_ref[:-1])[before.settled].all()
+    assert estimates_by_round[-1].settled.any()
+
+
+def test_values_after_the_last_step_are_zero(estimates_by_round: list[Estimates]) -> None:
+    for estimates in estimates_by_round:
+        assert estimates.V[-1].max() == estimates.V_ref[-1].max() == 0.0
 
 
 def test_without_forced_synchronisation_every_agent_plays_until_its_own_budget_is_reached() -> None:

@@ -40,7 +40,7 @@ ROBUST = fed.ByzanUCBVI(alpha=0.2, log_term=1.0)
     ],
     ids=str,
 )
-def test_values_stay_above_the_optimal_ones_and_below_the_first(
+def test_values_stay_between_the_optimal_and_the_first_ones(
     algorithm: Any, episodes: int, driver: str, attack: str
 ) -> None:
     """With the published bonuses, or what is left of them; with liars, too, where the server withstands them."""

@@ -44,10 +44,13 @@ def compare(naive: NaiveByzan, simulation: Simulation) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "log_term"), in_turn([(0.0,), (0.2,), (0.4,)], [0.003, None, 0.5]))
-def test_values_counts_and_requests_equal_the_pseudocode_round_by_round(alpha: float, log_term: float | None) -> None:
+def test_every_round_equals_the_pseudocode(alpha: float, log_term: float | None) -> None:
     rng = np.random.default_rng([1, int(10 * alpha), 0 if log_term is None else int(1000 * log_term)])
     for seed in range(3):
-        S, A, H, M = (int(rng.integers(1, high)) for high in (4, 3, 4, 7))
+        S = int(rng.integers(1, 4))
+        A = int(rng.integers(1, 3))
+        H = int(rng.integers(1, 4))
+        M = int(rng.integers(1, 7))
         f = random_federation(rng, M, S, A, H, stationary=bool(seed % 2), own_rewards=seed == 2)
         T = 80
         simulation = Simulation(ByzanUCBVI(alpha=alpha, delta=0.1, log_term=log_term), f, T, seed, "episodes")
@@ -179,7 +182,7 @@ def test_the_sweep_finds_a_largest_clique_as_trying_all_sets_does() -> None:
         ((0.0, 1.0), (1.0, 2.0), (0, 1)),
     ],
 )
-def test_ties_between_cliques_and_intervals_that_touch(
+def test_cliques_of_intervals_by_hand(
     low: tuple[float, ...], high: tuple[float, ...], members: tuple[int, ...]
 ) -> None:
     assert clique_of(np.array(low), np.array(high)) == (2, members)
@@ -250,7 +253,7 @@ def test_no_agent_weighs_more_than_the_count_of_rank_two_f_plus_one() -> None:
     assert trim(counts, 3, trimmed, scratch) == 0
 
 
-def test_too_few_agents_with_data_give_no_mean_and_an_infinite_error() -> None:
+def test_the_error_is_infinite_if_too_few_agents_have_data() -> None:
     means = np.array([4.0, 5.0, 6.0])
     counts = np.array([9, 9, 0])
     assert robust_mean(means, counts, 1.0, 0.3, 0.1, 1.0, 1.0) == (0.0, math.inf)

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from fed_ucbvi import FedQBernstein, FedQHoeffding, gridworld, run
-from fed_ucbvi.algorithms.base import FleetTables, Setting
+from fed_ucbvi.algorithms.base import Budgets, FleetTables, Setting
 from fed_ucbvi.algorithms.kernels import at_actions
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.problem.federation import Federation
@@ -116,15 +116,24 @@ def test_a_report_of_several_visits_in_the_first_case_takes_as_many_places_in_th
     assert at_once.estimates.Q[0, 0, 0] == pytest.approx(one_by_one.estimates.Q[0, 0, 0], rel=1e-12)
 
 
-def test_budgets_of_huge_counts_are_exact_and_name_the_regime() -> None:
-    limits = np.zeros((1, 1, 3), dtype=np.int64)
-    rule = np.zeros((1, 3), dtype=np.int8)
-    FedQHoeffding().fill_budgets({"N": np.array([[11, 12, 2**53 - 1]])}, 3, limits, rule)
-    assert limits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
+def budgets_of_counts(counts: list[int]) -> Budgets:
+    """Budgets of three agents with H = 1, for states with these counts."""
+    limits = np.zeros((1, 1, len(counts)), dtype=np.int64)
+    rule = np.zeros((1, len(counts)), dtype=np.int8)
+    FedQHoeffding().fill_budgets({"N": np.array([counts])}, 3, limits, rule)
+    return Budgets(limits, rule)
+
+
+def test_budgets_of_huge_counts_are_exact() -> None:
+    assert budgets_of_counts([11, 12, 2**53 - 1]).limits.tolist() == [[[1, 2, (2**53 - 1) // 6]]]
+
+
+def test_budgets_name_the_regime_of_their_rule() -> None:
+    rule = budgets_of_counts([11, 12, 2**53 - 1]).rule
     assert [FedQHoeffding.rules[number] for number in rule[0]] == ["first-visit", "growth", "growth"]
 
 
-def test_smaller_constants_and_the_variance_help_where_they_should() -> None:
+def test_retuned_constants_halve_the_regret() -> None:
     """On the paper's GridWorld the retuned variant has less than half the regret of the one the authors ran."""
     federation = gridworld(agents=5)
     as_run = run(FedQBernstein(), federation, 3000, progress=False)

@@ -68,9 +68,12 @@ def test_step_sizes_lose_no_digits_however_large_the_counts(n0: int, H: int) -> 
         assert step == pytest.approx(float(1 - exact), rel=1e-13, abs=0)
 
 
-def test_the_first_visit_replaces_everything_and_no_visit_nothing() -> None:
-    assert step_size(0, 1, 5) == (0.0, 1.0)
-    assert step_size(0, 10**9, 5) == (0.0, 1.0)
+@pytest.mark.parametrize("visits", [1, 10**9])
+def test_the_first_visits_replace_everything(visits: int) -> None:
+    assert step_size(0, visits, 5) == (0.0, 1.0)
+
+
+def test_no_visit_replaces_nothing() -> None:
     assert step_size(17, 17, 5) == (1.0, 0.0)
 
 
