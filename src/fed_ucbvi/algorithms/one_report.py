@@ -218,15 +218,19 @@ def fill_means(counts: RoundCounts, tables: FleetTables, functions: Sequence[Flo
 
     ``report`` holds visits, rewards and as many means as there are functions, each ``(m, H, S)``.
     """
-    _fill_means(tuple(counts), tables.successors, tables.rewards, np.stack(functions), tuple(report))
+    # A plain tuple of the report, as its length depends on the functions. The named counts cost 0.5 us of a round
+    # of 67 us.
+    _fill_means(counts, tables.successors, tables.rewards, np.stack(functions), tuple(report))
 
 
 @compiled
 def _fill_means(
-    counts: tuple[Any, ...], successors: IndexArray, rewards: FloatArray, functions: FloatArray, report: Message
+    counts: RoundCounts, successors: IndexArray, rewards: FloatArray, functions: FloatArray, report: Message
 ) -> None:
     """``sum_k n(s,a,s'_k) f(s'_k) / n(s,a)`` at the next step for every f; 0 where ``n = 0``."""
-    policy, transitions, visits = counts
+    policy = counts.policy
+    transitions = counts.transitions
+    visits = counts.visits
     n = report[0]
     r = report[1]
     means = report[2:]
@@ -239,6 +243,8 @@ def _fill_means(
                 a = policy[h, s]
                 n[i, h, s] = count
                 r[i, h, s] = reward_at(i, h, s, a, rewards) if count > 0 else 0.0
+
+                # The mean of each function over the next states.
                 for j in range(len(means)):
                     total = 0.0
                     if count > 0:
@@ -278,8 +284,11 @@ class EveryEpisode(OneReport[EstimatesT, RuleT, Trajectories], Generic[Estimates
 @compiled
 def _read_trajectories(counts: RoundCounts, successors: IndexArray, rewards: FloatArray, out: Trajectories) -> bool:
     """One episode's counts as ``(s_0, ..., s_H)`` and rewards; False unless each step has exactly one transition."""
-    policy, transitions, visits = counts
-    states, observed = out
+    policy = counts.policy
+    transitions = counts.transitions
+    visits = counts.visits
+    states = out.states
+    observed = out.rewards
     m, H, S, K = transitions.shape
     for i in range(m):
         # The first state.
