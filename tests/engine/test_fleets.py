@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fed_ucbvi import Federation, FedQAdvantage, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
 from fed_ucbvi.algorithms.base import Message
-from fed_ucbvi.engine import party, ray_fleets
+from fed_ucbvi.engine import play_ahead, ray_fleets
 from fed_ucbvi.engine.parts import split_agents
 from fed_ucbvi.engine.problems import SimulatedProblem
 from fed_ucbvi.engine.ray_fleets import ATTEMPTS, Actors, Fleets, PastRounds
@@ -216,8 +216,8 @@ def test_cases_with_a_planner_recommend_several_plans(case: str) -> None:
 def test_long_rounds_in_many_steps_give_the_run_of_one_process(
     losses: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(party, "FIRST_STEPS", 1)
-    monkeypatch.setattr(party, "MAX_STEPS", 60)
+    monkeypatch.setattr(play_ahead, "FIRST_STEPS", 1)
+    monkeypatch.setattr(play_ahead, "MAX_STEPS", 60)
     algorithm = FedUCBVI(synchronisation="global")
     expected = at_home(algorithm, SAME, 2_000)
     assert expected.records["length"].max() > 100

