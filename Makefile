@@ -21,10 +21,12 @@ PREPARE = @$(MAKE) --no-print-directory --jobs=2 $(IMPORTED) $(COMPILED)
 reproduce: $(INSTALLED)
 	$(BIN)/fed-ucbvi reproduce --out results --overwrite
 
-# Everything but what is marked full, of most of which it runs a part; up to three tests that fail get a second try.
+# All tests but those marked full: tests of fed_ucbvi.paper, and matrices of cases of which it runs a part. Up to three
+# tests that fail get a second try.
 test: $(INSTALLED)
 	$(PREPARE)
 	$(PYTEST) -m "not full"
+	@echo "Left out, and run by make test-all: tests of fed_ucbvi.paper (baselines, bounds, experiments, reports) and full matrices of cases."
 
 # What make test leaves out comes on top; continuous integration runs this.
 test-all: test $(READY)

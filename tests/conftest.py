@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50, database=None)
 settings.load_profile("repeatable")
 
-MARKED_FOLDERS = ("network", "flower")
+MARKED_FOLDERS = {"network": "network", "network/flower": "flower", "paper": "full"}
+"""Marks of all tests in a folder. The paper's experiments, baselines and bounds are finished, and rarely change."""
 SECONDS = 300
 """What a test that is a coroutine may take at most."""
 HERE = Path(__file__).parent
@@ -32,11 +33,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests of the network and of Flower by their folder, and those that open a browser by their fixture."""
+    """Mark tests by their folder, and those that open a browser by their fixture."""
     for item in items:
-        for folder in MARKED_FOLDERS:
+        for folder, mark in MARKED_FOLDERS.items():
             if HERE / folder in item.path.parents:
-                item.add_marker(folder)
+                item.add_marker(mark)
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
     items.sort(key=_lasts_long, reverse=True)

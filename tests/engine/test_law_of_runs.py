@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -102,7 +103,8 @@ def assert_near(own: FloatArray, mean: float, deviation: float, runs: int) -> No
     assert difference < STANDARD_ERRORS * error, f"{own.mean():.1f} against {mean} +- {error:.2g}"
 
 
-class Trial(NamedTuple):
+@dataclass(frozen=True)
+class Trial:
     """Figures of the independent trial in the gridworld."""
 
     agents: int
