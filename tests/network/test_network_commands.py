@@ -50,8 +50,14 @@ SECURE = "serve --certs c --sizes 3,2,3 --secure-sums"
         ("serve --insecure --sizes 500,2,10 --algorithm fed-kl-ucbvi", "numbers a message"),
         ("serve --insecure --env gridworld --secure-sums", "needs certificates"),
         ("serve --certs c --nodes a,b --env gridworld --secure-sums", "at least 3 nodes"),
-        (f"{SECURE} --algorithm fed-ucbvi", "secure sums add up what agents count"),
-        (f"{SECURE} --algorithm byzan-ucbvi", "secure sums add up what agents count"),
+        (
+            f"{SECURE} --algorithm fed-ucbvi",
+            "does not report what agents count in one round, which secure sums add up",
+        ),
+        (
+            f"{SECURE} --algorithm byzan-ucbvi",
+            "does not report what agents count in one round, which secure sums add up",
+        ),
         ("join localhost:1 --name a --insecure --env nowhere:at_all", "cannot load"),
         ("join localhost --name a --insecure", "HOST:PORT"),
         ("join 127.0.0.1:abc --certs CERTS --name node-0", "'127.0.0.1:abc' is not of the form HOST:PORT."),
