@@ -346,6 +346,7 @@ NO_COUNTS = "does not report what agents count in one round, which secure sums a
         (FedKLUCBVI(), WORLD, {"least_members": 5}, "at least 5 nodes"),
         (FedKLUCBVI(), WORLD, {"least_members": 2}, "least_members must be at least 3"),
         (FedKLUCBVI(), synthetic(agents=2), {}, "at least 3 nodes"),
+        (FedKLUCBVI(optimism="drawn"), WORLD, {}, "plays several policies in a round"),
         (ByzanUCBVI(), WORLD, {}, NO_COUNTS),
         (FedQBernstein(), WORLD, {}, NO_COUNTS),
         (FedUCBVI(), WORLD, {}, NO_COUNTS),

@@ -94,6 +94,11 @@ class RunPlan:
                 f"{self.algorithm.name} with these parameters lets every agent play on until it asks itself; over "
                 "the network all agents stop together. Use forced_synchronisation=true."
             )
+        if self.algorithm.level_law(self.setting).number > 1:
+            raise InputError(
+                f"{self.algorithm.name} with a drawn radius plays several policies in a round, which nodes do not "
+                "yet do: the run's seed would show the server which of them each node plays. Use optimism=certain."
+            )
         check_agents(self.algorithm, M)
         self._check_collection()
         if self.bins is not None:
