@@ -105,7 +105,7 @@ class FedKLUCBVI(CountReporting[Server]):
         return FastFedKLUCBVI(stationary=stationary)
 
     def with_dynamics(self, dynamics: Dynamics) -> FedKLUCBVI | FedKLUCBVIOverLaws:
-        """The same over laws and outcomes; counting by step and over all steps are two values of dynamics."""
+        """This algorithm over laws and outcomes; counting by step and over all steps are two values of dynamics."""
         sizes = (dynamics.horizon, dynamics.states, dynamics.actions)
         if dynamics.digest == Dynamics.stationary(*sizes).digest:
             return replace(self, stationary=True)
@@ -186,7 +186,7 @@ class FedKLUCBVI(CountReporting[Server]):
         return certain.planner(estimates, certain.rule._replace(plain=True))
 
     def certifying(self, delta: float) -> FedKLUCBVI:
-        """The same with at most ``delta`` for optimism, which is proved for a radius of 1."""
+        """This algorithm with at most ``delta`` for optimism, which is proved for a radius of 1."""
         if self.radius < 1.0:
             raise InputError(
                 f"{self.name} with radius {self.radius:g} is not proved to be optimistic, so it cannot certify how "

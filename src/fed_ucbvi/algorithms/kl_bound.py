@@ -64,7 +64,7 @@ def largest_mean(p: FloatArray, d: FloatArray, size: int, top: float, c: float) 
 def parts_of_largest_mean(
     p: FloatArray, d: FloatArray, log_d: FloatArray, size: int, top: float, c: float
 ) -> tuple[float, float, float]:
-    """The same as ``(base, factor, x)``, which stand for ``base - factor exp(x)``: many are then worked out at once.
+    """Parts ``(base, factor, x)`` of the bound ``base - factor exp(x)``, so that many are worked out at once.
 
     ``log_d`` are the logarithms of d, of no meaning where d is 0.
     """
@@ -222,14 +222,14 @@ class Rule(NamedTuple):
         return rule
 
     def with_limit(self, limit: float) -> Rule:
-        """The same rule with a ``beta`` of at most ``limit``."""
+        """This rule with a ``beta`` of at most ``limit``."""
         rule = self._replace(limit=limit, radii=np.zeros(READY_RADII))
         _fill_radii(rule)
         return rule
 
 
 class Estimates(NamedTuple):
-    """What the server has worked out.
+    """Estimates of the server.
 
     Attributes:
         Q: ``(H, S, A)``, of the maximisers; of other actions an upper bound below V.

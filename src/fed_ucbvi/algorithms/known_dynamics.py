@@ -272,7 +272,7 @@ class FedKLUCBVIOverLaws(CountReporting[LawServer]):
         return DoublingRule.named("global", min_round_growth=float(self.min_round_growth))
 
     def certifying(self, delta: float) -> FedKLUCBVIOverLaws:
-        """The same with at most ``delta`` for optimism, which is proved for a radius of 1."""
+        """This algorithm with at most ``delta`` for optimism, which is proved for a radius of 1."""
         if self.radius < 1.0:
             raise InputError(
                 f"{self.name} with radius {self.radius:g} is not proved to be optimistic, so it cannot certify how "

@@ -37,7 +37,7 @@ class LawTables(NamedTuple):
 
 
 class SeenOutcomes(NamedTuple):
-    """What was seen of each law: the first ``sizes[g]`` entries in row g are outcomes, ascending, and their shares.
+    """Outcomes seen of each law: the first ``sizes[g]`` entries in row g are outcomes, ascending, and their shares.
 
     Attributes:
         visits: ``(G,)``.
@@ -53,7 +53,7 @@ class SeenOutcomes(NamedTuple):
 
 
 class LawEstimates(NamedTuple):
-    """What follows from counts of outcomes.
+    """Values and best actions that follow from counts of outcomes.
 
     Attributes:
         Q: ``(H, S, A)``, of the maximisers; of other actions an upper bound below V.

@@ -30,7 +30,7 @@ DEFAULT_AGENTS = f"{AGENTS}, or that of your own environment"
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """How a field, an option or an argument of a command is written, explained, and read.
+    """Spelling, help text and parser of a field, an option or an argument of a command.
 
     Args:
         value: the default.

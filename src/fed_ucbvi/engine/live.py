@@ -103,7 +103,7 @@ class LiveFederation:
         return LiveParty(algorithm, setting, range(self.agents), self.make, self.units, self.vectorisation)
 
     def identity(self, *, scored: bool) -> dict[str, Any]:
-        """What tells whether environments, which no file can hold, are the same; ready for JSON.
+        """Identity of environments, which no file can hold; ready for JSON.
 
         ``scored`` says whether the run on them is scored by a table.
         """
@@ -144,7 +144,7 @@ class LiveFederation:
 
 
 def _with_end(table: Federation) -> Federation:
-    """The same federation with the state that live runs add to the environments' own; here nothing leads to it."""
+    """This federation with the state that live runs add to the environments' own; here nothing leads to it."""
     agents = [table.agent(i).with_end() for i in range(table.agents)]
     longer = Federation.from_mdps(agents, reference="mean", description=table.description)
     return replace(longer, common=table.common.with_end(), eps_r=table.eps_r)

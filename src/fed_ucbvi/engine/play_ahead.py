@@ -57,7 +57,7 @@ class Reached(NamedTuple):
 
 
 class Answer(Protocol):
-    """How far a party has played: a :class:`Reached`, or a message of a node on the network."""
+    """Progress of a party: a :class:`Reached`, or a message of a node on the network."""
 
     @property
     def played(self) -> int: ...

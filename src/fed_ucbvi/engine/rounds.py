@@ -97,7 +97,7 @@ class Play:
 
 
 class Paid(NamedTuple):
-    """What episodes paid, where rewards were observed, and where they began: those of a round, and late ones.
+    """Rewards and initial states of episodes, as far as they were observed: those of a round, and late ones.
 
     Attributes:
         episodes: how many, of all agents; those of agents that do not say what they were paid are not among them.
@@ -126,7 +126,7 @@ class Paid(NamedTuple):
 
 
 class PlayedRound(NamedTuple):
-    """What agents have played.
+    """A round that agents have played.
 
     Attributes:
         stop: how the round ended; its length is that of the agent that played most.
@@ -253,7 +253,7 @@ class Engine:
 
     @property
     def clock(self) -> CountArray:
-        """How many episodes each agent has played, ``(M,)``."""
+        """Number of episodes played so far by each agent, ``(M,)``."""
         if self._clock is None:
             self._clock = np.full(self.setting.agents, self.played)
         return self._clock
@@ -291,7 +291,7 @@ class Engine:
 
     @property
     def last_length(self) -> int:
-        """Of the last round; 0 before the first."""
+        """Number of episodes of the last round; 0 before the first."""
         return self.rows[-1].length if self.rows else 0
 
     # -------------------------------------------------------------------------------------------------------- a round
@@ -544,7 +544,7 @@ class Engine:
     # ----------------------------------------------------------------------------------------------------- the result
 
     def saved(self) -> SavedState:
-        """What is needed to resume from here; the arrays are the run's own and change with it."""
+        """State from which the run can be resumed; the arrays are the run's own and change with it."""
         arrays = {f"server.{name}": array for name, array in self.server.arrays().items()}
         arrays |= {"clock": self.clock, "starts": self.starts}
         about: dict[str, Any] = {"setting": asdict(self.setting), "seconds": self.seconds, "kind": ""}

@@ -1,4 +1,4 @@
-"""What the server has decided before the run: the task, who may take part, and what happens when things go wrong."""
+"""Decisions of the server before the run: the task, who may take part, and what happens when things go wrong."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class RunPlan:
 
     @property
     def most_nodes(self) -> int:
-        """How many nodes can take part: each has an agent or more."""
+        """Largest number of nodes that can take part: each has an agent or more."""
         M = self.setting.agents
         return M if self.rules.nodes is None else min(M, len(set(self.rules.nodes)))
 
@@ -194,7 +194,7 @@ class RunPlan:
         return grid
 
     def listed(self, new: CountTable) -> Message:
-        """What is new, as a report; :meth:`read_counts` reads a sum of them."""
+        """New counts as a report; :meth:`read_counts` reads a sum of them."""
         return increments_of(new, self.support, self._grid)
 
     def read_counts(self, report: Message) -> CountTable:
@@ -267,7 +267,7 @@ class RunPlan:
 
 
 def read_spec(data: bytes, only: str | None = None) -> FederationSpec:
-    """What a server says that the run is; ``only`` is the algorithm that the person at the keyboard has named.
+    """Specification that a server sends; ``only`` is the algorithm that the person at the keyboard has named.
 
     Data never make code run: without it the algorithm must be a registered one.
     """

@@ -243,7 +243,7 @@ class Federation:
         return html_table(f"Federation {self.description.get('name', 'custom')}", rows)
 
     def without_dynamics(self) -> Federation:
-        """The same tables with nothing known of them, for algorithms that count by step, state and action."""
+        """A federation of these tables without dynamics, for algorithms that count by step, state and action."""
         return replace(self, dynamics=None, laws=None)
 
     def with_liars(self, fraction: float, attack: str, seed: int = 0) -> Federation:

@@ -78,7 +78,7 @@ def _heading(run: RunData) -> str:
 
 
 def _drawings(run: RunData, step: int | None) -> list[Callable[[Axes], object]]:
-    """What draws each panel; panels without data are left out."""
+    """Functions that draw the panels; panels without data are left out."""
     drawings: list[Callable[[Axes], object]] = []
     if not math.isnan(run.regret):
         drawings.append(lambda ax: _draw_regret(ax, run))

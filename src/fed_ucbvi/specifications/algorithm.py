@@ -47,7 +47,7 @@ class AlgorithmSpec:
         return make_algorithm(self.name, typed)
 
     def complete(self) -> AlgorithmSpec:
-        """The same algorithm by its recorded name and with all parameters, so that equal algorithms are equal."""
+        """This algorithm by its recorded name and with all parameters, so that equal algorithms are equal."""
         from fed_ucbvi.algorithms import parameters_of
 
         algorithm = self.make()

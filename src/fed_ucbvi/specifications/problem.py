@@ -92,7 +92,7 @@ class ProblemSpec:
         }
 
     def complete(self) -> ProblemSpec:
-        """The same problem with all defaults filled in, so that equal problems are equal; checks the options.
+        """This problem with all defaults filled in, so that equal problems are equal; checks the options.
 
         >>> one = ProblemSpec(environment="synthetic", environment_options={"states": 3}, agents=4)
         >>> other = ProblemSpec(environment="synthetic", environment_options={"states": 3.0}, agents=4, eps_p=0)

@@ -136,7 +136,7 @@ class RunSpec:
         return run_id(content)
 
     def complete(self) -> RunSpec:
-        """The same run with all defaults filled in, so that equal runs have equal ids; checks names and options."""
+        """This run with all defaults filled in, so that equal runs have equal ids; checks names and options."""
         return replace(self, problem=self.problem.complete(), algorithm=self.algorithm.complete())
 
 

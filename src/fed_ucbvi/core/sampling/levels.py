@@ -39,7 +39,7 @@ _THRESHOLDS = (
 
 
 class LevelLaw(NamedTuple):
-    """How the agents of a run draw levels.
+    """Law by which the agents of a run draw levels.
 
     Attributes:
         number: number of levels; 1 where there is one policy per round.

@@ -70,7 +70,7 @@ def _looks_longer(
     agents: int,
     length: int,
 ) -> bool:
-    """Whether the round should last more than ``length`` episodes, taking all agents for copies of the first.
+    """True if the round should last more than ``length`` episodes, taking all agents for copies of the first.
 
     A cell with budget b and occupancy d is due after b/d episodes; the first visits to cells with budget 1 come as
     a Poisson stream whose rate is the sum of their occupancies. Where ``limits`` has one row it is every agent's.

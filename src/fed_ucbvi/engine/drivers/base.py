@@ -1,4 +1,4 @@
-"""What a driver is: it plays a policy until some agent has used up its budget of visits.
+"""Drivers play a policy until some agent has used up its budget of visits.
 
 During a round all agents play one policy: at each step and state one action, or one drawn uniformly from a set. Agent
 i requests a synchronisation once its visits *during the round* to some cell (see
@@ -24,7 +24,7 @@ from fed_ucbvi.problem.federation import Federation
 
 
 class RoundEnd(NamedTuple):
-    """How a round ended.
+    """End of a round.
 
     ``requests`` is the number of agents that requested a synchronisation at its last episode (0 where it was cut
     short). The agent on record is the one with the lowest number, at the first cell where its budget was reached, by
@@ -45,7 +45,7 @@ Played = tuple[int, bool]
 
 
 class Buffers(Protocol):
-    """What agents count in a round.
+    """Counts of the agents in a round.
 
     Transitions by slot of the support ``(m or 1, *cell, K)``, visits ``(m, *cell)``, and how many episodes began in
     each state, by level of the policy, ``(m, L, S)``.
@@ -100,15 +100,15 @@ class Driver(ABC):
         raise NotImplementedError("only simulated trajectories can be taken back")
 
     def anyone(self, limits: CountArray) -> bool:
-        """Whether some agent has reached its limit of visits."""
+        """True if some agent has reached its limit of visits."""
         return find_requester(self.visits, limits)[0] > 0
 
     def stopped(self, policy: PolicyArray, budgets: Budgets, first: int, length: int) -> RoundEnd:
-        """How the round ended after ``length`` episodes."""
+        """End of the round after ``length`` episodes."""
         return self.end(length, self._requester(budgets.limits, length >= budgets.min_length(first)), policy, budgets)
 
     def end(self, length: int, found: tuple[int, int, int], policy: PolicyArray, budgets: Budgets) -> RoundEnd:
-        """How a round of that length ended, whose ``(requesters, agent, cell)`` are those that were ``found``."""
+        """End of a round of that length, whose ``(requesters, agent, cell)`` are those that were ``found``."""
         requests, agent, cell = found
         if not requests:
             return RoundEnd(length)
@@ -323,7 +323,7 @@ def starts_in(visits: CountArray) -> CountArray:
 
 
 class FleetDriver(Driver):
-    """What the drivers of a simulated fleet have in common."""
+    """Base class of the drivers of a simulated fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
@@ -406,7 +406,10 @@ def _end_round(
     all_visits: CountArray,
     pooled: bool,
 ) -> tuple[int, int, int]:
-    """The same, looking only where agents have been; where counts are ``pooled``, add up their visits as well."""
+    """Requesters as of :func:`find_requester`, looking only where agents have been.
+
+    Where counts are ``pooled``, visits of all agents are added up as well.
+    """
     m, P = visits.shape
     together = all_visits.reshape(P)
     own_due = len(limits) > 1

@@ -33,7 +33,7 @@ _pick, _ = trajectory_for(embedded)
 
 
 class LawWorld(NamedTuple):
-    """What a fleet plays in.
+    """Problem of a fleet over laws and outcomes.
 
     Attributes:
         law_of: ``(H or 1, S, A)``.
@@ -191,7 +191,7 @@ class LawDriver(FleetDriver):
         drop_untouched(0, len(counts.numbers), counts.visits, counts.cells, counts.numbers)
 
     def end(self, length: int, found: tuple[int, int, int], policy: PolicyArray, budgets: Budgets) -> RoundEnd:
-        """How a round ended; on record is the number of the law in place of the state."""
+        """End of a round; on record is the number of the law in place of the state."""
         requests, agent, law = found
         if not requests:
             return RoundEnd(length)

@@ -49,7 +49,7 @@ FIRST_WIDTH = 2
 
 
 class LiveTables:
-    """What the agents of a run, or of one node, have seen: supports, rewards, and the round's buffers.
+    """Observations of the agents of a run, or of one node: supports, rewards, and the round's buffers.
 
     ``grid`` is that of sums of random rewards, if the algorithm reads them.
     """
@@ -105,18 +105,18 @@ class LiveTables:
         """What each of them paid, likewise; see :mod:`fed_ucbvi.algorithms.return_bounds`."""
 
     def for_agents(self) -> FleetTables:
-        """What the agents are told, to read and not to write; it changes in place, until supports widen."""
+        """Tables of the agents, to read and not to write; it changes in place, until supports widen."""
         return self.rewards.for_agents(len(self.visits), self.successors, self.first_agent)
 
     def arrays(self) -> dict[str, Array]:
-        """What has been seen since the beginning; the buffers of the round aside."""
+        """Observations since the beginning, without the buffers of the round."""
         seen: dict[str, Array] = {"known": self.known, "successors": self.successors}
         if self.first_rewards.size:
             seen["first_rewards"] = self.first_rewards
         return seen
 
     def of_round(self) -> dict[str, Array]:
-        """What was seen in the round."""
+        """Observations of the round."""
         buffers: dict[str, Array] = {"visits": self.visits, "transitions": self.transitions, "starts": self.starts}
         return buffers | self.rewards.arrays() | {"paid": self.paid, "returns": self.returns}
 

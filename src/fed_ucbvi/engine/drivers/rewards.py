@@ -93,7 +93,7 @@ def doubled(successors: IndexArray, probabilities: FloatArray, chances: FloatArr
 
 
 def payments_of(federation: Federation) -> Payments:
-    """What agents are paid with which probability; rewards that are not random are paid for certain."""
+    """Rewards of the agents with their probabilities; rewards that are not random are paid for certain."""
     return federation.payments or payments(federation.rewards, np.zeros_like(federation.rewards))
 
 

@@ -20,7 +20,7 @@ SERVER = argument("HOST:PORT", "The server.")
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """How a node reaches its server, and with which certificate."""
+    """Address of the server, and certificate of the node."""
 
     name: str | None = flag(REQUIRED, "NAME", "This node; its certificate bears the name.", panel=NETWORK)
     certs: Path | None = flag(None, "DIR", "Folder with certificates ('fed-ucbvi certs').", panel=NETWORK)

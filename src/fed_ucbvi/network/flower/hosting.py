@@ -32,7 +32,7 @@ STOPPED = "the run has been stopped"
 
 
 class MessageChannel(Protocol):
-    """What carries invitations; calls may block.
+    """Channel for invitations; calls may block.
 
     ``answers`` gives those of the messages that were answered since the last call. An answer is figures when the run
     is over, a signing request, or why it is neither.

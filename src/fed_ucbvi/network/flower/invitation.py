@@ -1,4 +1,4 @@
-"""What a node is told through Flower: where the server is, which agents it hosts, and its certificate to get in with.
+"""Invitations to nodes through Flower: address of the server, agents that the node hosts, and its certificate.
 
 A node makes its own key. The first invitation has no certificate, and the node answers it by a signing request; the
 second one has. The authority is the run's own: its key is in the server's memory alone, and ends with the run.
@@ -67,7 +67,7 @@ class Invitation:
         return cls(**record)
 
     def is_for(self, key: bytes) -> bool:
-        """Whether the certificate is that of a key."""
+        """True if the certificate is that of a key."""
         try:
             certificates.check_pair(self.certificate, key)
         except InputError:

@@ -1,4 +1,4 @@
-"""What a run's configuration and a node's configuration say; keys are the flags of ``serve`` and ``join``."""
+"""Settings in the configurations of a run and of a node; keys are the flags of ``serve`` and ``join``."""
 
 from __future__ import annotations
 
