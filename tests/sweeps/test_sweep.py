@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -323,38 +324,51 @@ OWN["fragile"] = f"{__name__}:Fragile"
 """
 
 
-class TestRunsThatFail:
+@dataclass(frozen=True)
+class FragileSweep:
     """A sweep of an algorithm that a script registers and that fails for two of five seeds."""
 
-    @pytest.fixture(scope="class")
-    def made(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, str]:
-        """The folder of the sweep, the exit code, the output and the errors."""
-        folder = tmp_path_factory.mktemp("fragile")
-        grid = 'algorithms = ["fragile"]\nenvironments = ["synthetic"]\nepisodes = [20]'
-        (folder / "fragile.toml").write_text(f'name = "x"\n[[grid]]\n{grid}')
-        (folder / "fragile.py").write_text(FRAGILE + PROGRAM)
-        out = folder / "out"
-        words = ("sweep", folder / "fragile.toml", "--out", out, "--json")
-        return out, *finished(start(folder, *words, script="fragile.py"))
+    folder: Path
+    exit_code: int
+    output: str
+    errors: str
 
-    def test_the_exit_code_is_1(self, made: tuple[Path, int, str, str]) -> None:
-        _, code, _, errors = made
-        assert (code, errors) == (1, "")
 
-    def test_the_other_runs_are_made(self, made: tuple[Path, int, str, str]) -> None:
-        summary = json.loads(made[2])
+@pytest.fixture(scope="module")
+def fragile_sweep(tmp_path_factory: pytest.TempPathFactory) -> FragileSweep:
+    folder = tmp_path_factory.mktemp("fragile")
+    grid = 'algorithms = ["fragile"]\nenvironments = ["synthetic"]\nepisodes = [20]'
+    (folder / "fragile.toml").write_text(f'name = "x"\n[[grid]]\n{grid}')
+    (folder / "fragile.py").write_text(FRAGILE + PROGRAM)
+    out = folder / "out"
+    words = ("sweep", folder / "fragile.toml", "--out", out, "--json")
+    code, output, errors = finished(start(folder, *words, script="fragile.py"))
+    return FragileSweep(folder=out, exit_code=code, output=output, errors=errors)
+
+
+class TestRunsThatFail:
+    """Runs that fail leave the others alone, and are reported with their errors."""
+
+    def test_the_exit_code_is_1(self, fragile_sweep: FragileSweep) -> None:
+        assert fragile_sweep.exit_code == 1
+
+    def test_nothing_is_printed_as_an_error(self, fragile_sweep: FragileSweep) -> None:
+        assert fragile_sweep.errors == ""
+
+    def test_the_other_runs_are_made(self, fragile_sweep: FragileSweep) -> None:
+        summary = json.loads(fragile_sweep.output)
         assert (summary["runs"], summary["done"], summary["skipped"], summary["complete"]) == (5, 3, 0, False)
 
-    def test_the_error_of_each_is_in_the_json(self, made: tuple[Path, int, str, str]) -> None:
-        failed = json.loads(made[2])["failed"]
+    def test_the_error_of_each_is_in_the_json(self, fragile_sweep: FragileSweep) -> None:
+        failed = json.loads(fragile_sweep.output)["failed"]
         assert [failure["error"] for failure in failed] == ["RuntimeError: the pump broke"] * 2
 
-    def test_the_job_of_each_is_on_record(self, made: tuple[Path, int, str, str]) -> None:
-        records = [json.loads(path.read_text()) for path in (made[0] / "failures").iterdir()]
+    def test_the_job_of_each_is_on_record(self, fragile_sweep: FragileSweep) -> None:
+        records = [json.loads(path.read_text()) for path in (fragile_sweep.folder / "failures").iterdir()]
         assert sorted(record["job"]["seed"] for record in records) == [1, 3]
 
-    def test_the_traceback_of_each_is_on_record(self, made: tuple[Path, int, str, str]) -> None:
-        for path in (made[0] / "failures").iterdir():
+    def test_the_traceback_of_each_is_on_record(self, fragile_sweep: FragileSweep) -> None:
+        for path in (fragile_sweep.folder / "failures").iterdir():
             traceback = json.loads(path.read_text())["traceback"]
             assert traceback[0] == "Traceback (most recent call last):"
             assert any("in new_agents" in line for line in traceback)
