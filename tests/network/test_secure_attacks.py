@@ -132,7 +132,7 @@ def serving(folder: Path, *options: str) -> tuple[str, ...]:
     )
 
 
-@with_and_without
+@pytest.mark.parametrize("cured", [True], ids=["as it is"])
 @pytest.mark.full
 def test_slower_nodes_stay_unread_by_server_and_nodes(cured: bool, parties: Parties, tmp_path: Path) -> None:
     """The server remembers every sum. Nodes are told N, which grows by the sum, and know their own part of it.
